@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -159,7 +160,7 @@ type killable struct {
 	client *http.Client
 }
 
-func startKillable(t *testing.T, binary, state string) *killable {
+func startKillable(t *testing.T, binary, state string, more ...string) *killable {
 	t.Helper()
 	run, err := os.MkdirTemp("", "s") //nolint:usetesting // the path of a socket is short
 	if err != nil {
@@ -167,8 +168,8 @@ func startKillable(t *testing.T, binary, state string) *killable {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(run) })
 	socket := filepath.Join(run, "s")
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary, "--addr", "unix:"+socket, "--working-dir", run,
-		"--state-dir", state, "--no-enable-browser", "--plugins", "vscode")
+	args := append([]string{"--addr", "unix:" + socket, "--working-dir", run, "--state-dir", state, "--no-enable-browser", "--plugins", "vscode"}, more...)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var log bytes.Buffer
 	cmd.Stderr = &log
@@ -204,6 +205,21 @@ func (k *killable) kill() {
 		_ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGKILL)
 		_ = k.cmd.Wait() // killed
 	}
+}
+
+// ask sends a request, and returns the status; 0 if the server died.
+func (k *killable) ask(method, path, body string) int {
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://sandbox"+path, strings.NewReader(body))
+	if err != nil {
+		panic(err) // the arguments are constants
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := k.client.Do(req)
+	if err != nil {
+		return 0
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
 }
 
 func (k *killable) upload(dir string, f form) {

@@ -6,9 +6,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // restore sends a restore, and returns its answer.
@@ -65,5 +69,62 @@ func TestUndo(t *testing.T) {
 	c.get("/v1/changes/log?limit=2", &log)
 	if len(log.Entries) != 2 || log.Entries[0].Cause != api.CauseRestore || log.Entries[0].N != nil {
 		t.Errorf("got %+v", log)
+	}
+}
+
+// A server that is killed while it restores has ended that before the next one is ready, and leaves nothing beside the tree.
+func TestKilledDuringRestore(t *testing.T) {
+	t.Parallel()
+	binary := buildServer(t)
+	state, work := t.TempDir(), t.TempDir()
+	const files = 3000
+	args := []string{"--working-dir", work, "--changes", "undo"}
+	s := startKillable(t, binary, state, args...)
+	whole := func() string {
+		names := entries(t, filepath.Join(work, "tree"))
+		return fmt.Sprintf("%d files, the last is %s, and %v", len(names), readFile(t, filepath.Join(work, "tree", "f0999")), entries(t, work))
+	}
+	if err := os.Mkdir(filepath.Join(work, "tree"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range files {
+		write(t, filepath.Join(work, "tree", fmt.Sprintf("f%04d", i)), fmt.Append(nil, "content ", i))
+	}
+	s.ask("POST", "/v1/checkpoints", `{"name": "whole"}`)
+	want := whole()
+	broken := 0
+	for attempt := 0; broken < 3 && attempt < 40; attempt++ {
+		if err := os.RemoveAll(filepath.Join(work, "tree")); err != nil {
+			t.Fatal(err)
+		}
+		sent := make(chan struct{})
+		go func() { // it fails when the server dies
+			defer close(sent)
+			s.ask("POST", "/v1/restore", `{"to": "whole"}`)
+		}()
+		for begun := false; !begun; {
+			begun = slices.ContainsFunc(entries(t, work), func(name string) bool { return strings.HasPrefix(name, ".actiond-restore-") })
+			select {
+			case <-sent:
+				begun = true
+			default:
+			}
+		}
+		time.Sleep(time.Duration(attempt) * time.Millisecond) // at another point each time
+		s.kill()
+		<-sent
+		begun := slices.ContainsFunc(entries(t, work), func(name string) bool { return strings.HasPrefix(name, ".actiond-restore-") })
+		s = startKillable(t, binary, state, args...)
+		testhelp.Eventually(t, func() bool { return s.ask("GET", "/readyz", "") == http.StatusOK }, "the server is ready")
+		if !begun {
+			continue
+		}
+		broken++
+		if got := whole(); got != want {
+			t.Fatalf("attempt %d: got %s, want %s", attempt, got, want)
+		}
+	}
+	if broken == 0 {
+		t.Error("no attempt broke a restore off")
 	}
 }

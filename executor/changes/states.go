@@ -113,8 +113,14 @@ func (s *States) read() error {
 		return ignoreMissing(err)
 	}
 	lines := bufio.NewScanner(io.LimitReader(f, maxStatesFile))
+	of := ""
 	for lines.Scan() {
-		s.readLine(lines.Text()) // a power cut may have damaged it
+		if _, err := fmt.Sscanf(lines.Text(), "root %q", &of); err != nil {
+			s.readLine(lines.Text()) // a power cut may have damaged it
+		}
+	}
+	if s.t != nil && of != s.t.cfg.Root { // another tree, which nothing here may become
+		s.all, s.changed = nil, true
 	}
 	slices.SortFunc(s.all, func(a, b *numbered) int { return cmp.Compare(a.n, b.n) })
 	s.all = slices.CompactFunc(s.all, func(a, b *numbered) bool { return a.n == b.n })
@@ -390,7 +396,8 @@ func (s *States) write() error {
 }
 
 // list returns the list as a text. s.mu is held.
-func (s *States) list() (text []byte) {
+func (s *States) list() []byte {
+	text := fmt.Appendf(nil, "root %q\n", s.t.cfg.Root)
 	for _, k := range s.all {
 		if k.saved {
 			text = fmt.Appendf(text, "%d %x\n", k.n, k.sum)

@@ -119,6 +119,26 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// The states of another tree are none of this one's, and their numbers are not used again.
+func TestStatesOfAnotherRoot(t *testing.T) {
+	t.Parallel()
+	kept, cfg := contents(t, 0), changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states")}
+	first := track(t, changes.Config{Root: t.TempDir(), Store: kept})
+	states := openStates(t, first, cfg)
+	n := states.Add(step(t, first))
+	if err := states.Pin(changes.Pin{Name: "x", State: n}); err != nil {
+		t.Fatal(err)
+	}
+	second := track(t, changes.Config{Root: t.TempDir(), Store: kept})
+	states = openStates(t, second, cfg)
+	if _, err := states.Get(n); !errors.Is(err, changes.ErrStateGone) || len(states.Pins()) > 0 || states.Earlier() != 0 {
+		t.Errorf("got %v, %v, earlier %d", err, states.Pins(), states.Earlier())
+	}
+	if next := states.Add(step(t, second)); next != n+1 {
+		t.Errorf("got the number %d", next)
+	}
+}
+
 // Where the store is full the oldest states go, and the newest and those with a pin can be restored.
 func TestStatesBound(t *testing.T) {
 	t.Parallel()
