@@ -315,6 +315,8 @@ type ChangesStore struct {
 	Bound int64 `json:"bound"`
 	// Pending is how many files are still to be kept.
 	Pending int64 `json:"pending"`
+	// Evicted is how many states went because there was no room for their contents.
+	Evicted int64 `json:"evicted"`
 }
 
 // Baseline is the state of the workspace to which the first changes are compared.

@@ -87,7 +87,7 @@ func (w *Workspace) Info() api.ChangesInfo {
 	}
 	if t := w.tracker.Load(); t != nil && info.Store != nil {
 		p := t.Keeping()
-		info.Store.Pending = p.AllFiles - p.Files
+		info.Store.Pending, info.Store.Evicted = p.AllFiles-p.Files, w.states.Evicted()
 	}
 	return info
 }

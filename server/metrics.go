@@ -103,6 +103,8 @@ type workspaceMetrics struct{ workspace Workspace }
 var (
 	changesWatches = prometheus.NewDesc("actiond_changes_watches", "Directories of the workspace that are watched.", nil, nil)
 	changesListed  = prometheus.NewDesc("actiond_changes_directories_listed_total", "Directories of the workspace that were listed, since something in them changed or might have.", nil, nil)
+	changesStore   = prometheus.NewDesc("actiond_changes_store_bytes", "Contents that are kept, so that changes can be taken back.", nil, nil)
+	changesEvicted = prometheus.NewDesc("actiond_changes_evicted_states_total", "States of the workspace that went because there was no room for their contents.", nil, nil)
 	changesSteps   = prometheus.NewDesc("actiond_changes_step_seconds", "Looks at what changed in the workspace, and their time; looks that find nothing at once are left out.", nil, nil)
 )
 
@@ -111,12 +113,22 @@ func (m *workspaceMetrics) Describe(to chan<- *prometheus.Desc) {
 	to <- changesWatches
 	to <- changesListed
 	to <- changesSteps
+	to <- changesStore
+	to <- changesEvicted
 }
 
 // Collect is of prometheus.Collector.
 func (m *workspaceMetrics) Collect(to chan<- prometheus.Metric) {
-	if m.workspace == nil || m.workspace.Info().Mode == api.ChangesOff {
+	if m.workspace == nil {
 		return
+	}
+	info := m.workspace.Info()
+	if info.Mode == api.ChangesOff {
+		return
+	}
+	if info.Store != nil {
+		to <- prometheus.MustNewConstMetric(changesStore, prometheus.GaugeValue, float64(info.Store.Bytes))
+		to <- prometheus.MustNewConstMetric(changesEvicted, prometheus.CounterValue, float64(info.Store.Evicted))
 	}
 	watches, listed, steps, stepping := m.workspace.Stats()
 	to <- prometheus.MustNewConstMetric(changesWatches, prometheus.GaugeValue, float64(watches))

@@ -76,6 +76,7 @@ type States struct {
 	bytes   int // of the states in memory beside the last one
 	earlier uint64
 	changed bool // the list differs from the written one
+	evicted int64
 }
 
 type numbered struct {
@@ -237,6 +238,13 @@ func (s *States) find(n uint64) *numbered {
 		return nil
 	}
 	return s.all[i]
+}
+
+// Evicted is how many states went because the store had no room.
+func (s *States) Evicted() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.evicted
 }
 
 // Known reports whether a state is kept, and whether its number was ever given.
@@ -427,6 +435,7 @@ func (s *States) giveWay() (bool, error) {
 	for _, k := range old {
 		if i := slices.Index(s.all, k); i >= 0 {
 			s.forget(i)
+			s.evicted++
 		}
 	}
 	maps.DeleteFunc(s.pins, func(_ string, p Pin) bool { return s.find(p.State) == nil })

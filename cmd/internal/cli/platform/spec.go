@@ -23,6 +23,7 @@ type SpecFlags struct {
 	spec sandbox.Spec // as far as flags need no parsing
 
 	env, envFiles, volumes           []string
+	changes, track                   string
 	labels, nodeSelector             []string
 	user, memory, disk, cpus, userNS string
 	network                          policyFlags
@@ -56,6 +57,8 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.BoolVar(&spec.ReadOnly, "read-only", false, "make the image's files read-only; /tmp and the working directory are in memory then")
 	flags.StringVar(&spec.Runtime, "runtime", "", "use the OCI runtime `NAME`, such as runsc (default: the engine's)")
 	flags.StringArrayVar(&spec.SecurityOpts, "security-opt", nil, "pass a security `OPTION` to the engine")
+	flags.StringVar(&f.changes, "changes", "", "follow the files of the working directory by this `MODE`: undo keeps contents, so that changes can be taken\nback, facts does not, off follows nothing (default: undo up to 256 MiB and 50,000 names, else facts)")
+	flags.StringVar(&f.track, "track", "", "follow the files of this `DIR` instead")
 	flags.StringArrayVar(&spec.Flags, "server-flag", nil, "start the server in the sandbox with this `FLAG`, such as --soft-timeout=30s")
 	flags.StringArrayVar(&spec.PullSecrets, "image-pull-secret", nil, "on Kubernetes, pull images with the credentials in this `SECRET`")
 	flags.StringArrayVar(&f.nodeSelector, "node-selector", nil, "on Kubernetes, use nodes with this label, `NAME=VALUE`")
@@ -67,7 +70,7 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 		return cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)
 	}
 	for name, completion := range map[string]cobra.CompletionFunc{
-		"pull": words("always", "missing", "never"), "network": words(append([]string{"bridge", "default", "none"}, Modes...)...), "user": words("agent", "root"), "userns": words("host", "private"),
+		"changes": words(changesModes...), "pull": words("always", "missing", "never"), "network": words(append([]string{"bridge", "default", "none"}, Modes...)...), "user": words("agent", "root"), "userns": words("host", "private"),
 	} {
 		_ = c.RegisterFlagCompletionFunc(name, completion) // the flag is there
 	}
@@ -93,10 +96,12 @@ func (f *SpecFlags) Offer() {
 // Offered are the secrets that the flags offer, after [SpecFlags.Spec].
 func (f *SpecFlags) Offered() []egress.Secret { return f.network.offered }
 
+var changesModes = []string{"undo", "facts", "off"}
+
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
 	"volume", "memory", "disk", "cpus", "pids-limit", "nofile", "network", "allow", "deny", "network-policy", "private", "secret", "no-names", "user", "read-only", "runtime", "security-opt",
-	"server-flag", "allow-root",
+	"changes", "track", "server-flag", "allow-root",
 }
 
 // Spec returns the specification that the flags give. An error is a usage error.
@@ -115,6 +120,15 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 	s.Image, s.UserNamespace = image, f.userNS == "private"
 	if !slices.Contains([]string{"", "host", "private"}, f.userNS) {
 		return s, fmt.Errorf("--userns %q: must be host or private", f.userNS)
+	}
+	if !slices.Contains(append(changesModes, ""), f.changes) {
+		return s, fmt.Errorf("--changes %q: must be undo, facts or off", f.changes)
+	}
+	if f.changes != "" {
+		s.Flags = append(slices.Clip(s.Flags), "--changes="+f.changes)
+	}
+	if f.track != "" {
+		s.Flags = append(slices.Clip(s.Flags), "--track="+f.track)
 	}
 	var err error
 	if s.Env, err = f.variables(p); err != nil {

@@ -75,6 +75,9 @@ func TestSpec(t *testing.T) {
 		{"--server-flag --soft-timeout=3s --server-flag=--no-enable-browser", func(s *sandbox.Spec) {
 			s.Flags = []string{"--soft-timeout=3s", "--no-enable-browser"}
 		}},
+		{"--changes undo --track /src --server-flag=--soft-timeout=3s", func(s *sandbox.Spec) {
+			s.Flags = []string{"--soft-timeout=3s", "--changes=undo", "--track=/src"}
+		}},
 	}
 	for _, tt := range tests {
 		want := bare
@@ -93,6 +96,7 @@ func TestSpecRefused(t *testing.T) {
 		{"-v /x", `--volume: "/x": must be DIR:PATH or DIR:PATH:ro`},
 		{"-v /x:/y:z", `--volume: "/x:/y:z": after the path there may be ro or rw`},
 		{"-l =b", `--label: "=b" has no name`},
+		{"--changes all", `--changes "all": must be undo, facts or off`},
 		{"--userns auto", `--userns "auto": must be host or private`},
 		{"--node-selector =b", `--node-selector: "=b" has no name`},
 		{"-e =secret", `--env: a variable begins with its name: NAME=VALUE, got name ""`},
