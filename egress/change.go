@@ -18,7 +18,7 @@ type Change struct {
 	AllowRemove []Rule `json:"allow_remove"` // one that is not in the policy is no error
 	DenyAdd     []Rule `json:"deny_add"`
 	DenyRemove  []Rule `json:"deny_remove"`
-	// Secrets take the place of those of the same name.
+	// Secrets take the place of those of the same name. One without hosts keeps what it leaves out.
 	Secrets       []Secret `json:"secrets"`
 	SecretsRemove []string `json:"secrets_remove"` // names
 }
@@ -48,11 +48,15 @@ func (c *Change) Apply(p *Policy) {
 		p.Secrets = slices.DeleteFunc(p.Secrets, named(name))
 	}
 	for _, s := range c.Secrets {
-		if i := slices.IndexFunc(p.Secrets, named(s.Name)); i >= 0 {
-			p.Secrets[i] = s
-		} else {
+		i := slices.IndexFunc(p.Secrets, named(s.Name))
+		if i < 0 {
 			p.Secrets = append(p.Secrets, s)
+			continue
 		}
+		if len(s.Hosts) == 0 {
+			s.complete(&p.Secrets[i])
+		}
+		p.Secrets[i] = s
 	}
 }
 
@@ -83,45 +87,51 @@ func changed(rules, without, with []Rule) (all []Rule) {
 // Equal reports whether two policies have the same rules and secrets in the same order.
 func (p *Policy) Equal(q *Policy) bool {
 	return p.Mode == q.Mode && p.MaxBytes == q.MaxBytes && slices.Equal(p.Allow, q.Allow) && slices.Equal(p.Deny, q.Deny) &&
-		slices.EqualFunc(p.Secrets, q.Secrets, func(a, b Secret) bool { return a.Value == b.Value && a.fits(&b) && b.fits(&a) && a.Var == b.Var })
+		slices.EqualFunc(p.Secrets, q.Secrets, func(a, b Secret) bool {
+			return a.Name == b.Name && a.Value == b.Value && a.within(&b) && b.within(&a) && a.Var == b.Var
+		})
 }
 
 // FillSecrets gives the secrets that come without a value the one of the same name in own, which are
-// the operator's, or else in present, which the sandbox has. Their other members must then be absent
-// or the same: a value does not go to hosts that its owner did not name. Secrets of the client do not
-// have the name of an operator's. The slice is changed; values are no part of the error.
+// the operator's, or else in present, which the sandbox has, and the members that they leave out. Their
+// header and format must be the same, and each of their hosts among those of that one: otherwise a
+// client that cannot read a value could have it sent elsewhere. The variable of an operator's secret is
+// the operator's as well, and secrets of the client do not have the name of such a one. The slice is changed; values are no part of the error.
 func FillSecrets(secrets, own, present []Secret) error {
 	for i := range secrets {
-		s := &secrets[i]
-		same := func(o Secret) bool { return o.Name == s.Name }
-		known := slices.IndexFunc(own, same)
-		from := own
-		if known < 0 && s.Value == "" {
-			from, known = present, slices.IndexFunc(present, same)
+		if err := secrets[i].fill(own, present); err != nil {
+			return fmt.Errorf("secret %s: %w", shorten.Quoted(secrets[i].Name, maxLabel), err)
 		}
-		var err error
-		switch {
-		case known < 0 && s.Value != "":
-			continue // the client's own
-		case known < 0:
-			err = errors.New("it has no value, and there is none of this name")
-		case s.Value != "":
-			err = errors.New("the gateway's operator has one of this name, which has its own value: give the name alone, or take another name")
-		case !s.fits(&from[known]):
-			err = errors.New("without a value its hosts, header, format and var cannot change: leave them out, or give a value")
-		}
-		if err != nil {
-			return fmt.Errorf("secret %s: %w", shorten.Quoted(s.Name, maxLabel), err)
-		}
-		*s = from[known]
 	}
 	return nil
 }
 
-// fits reports whether the members of s but its value are absent or those of other.
-func (s *Secret) fits(other *Secret) bool {
-	return (len(s.Hosts) == 0 || slices.Equal(s.Hosts, other.Hosts)) && (s.Header == "" || s.header() == other.header()) &&
-		(s.Format == "" || s.format() == other.format()) && (s.Var == "" || s.Var == other.Var)
+func (s *Secret) fill(own, present []Secret) error {
+	same := func(o Secret) bool { return o.Name == s.Name }
+	from, known := own, slices.IndexFunc(own, same)
+	operators := known >= 0
+	switch {
+	case known >= 0 && s.Value != "":
+		return errors.New("the gateway's operator has one of this name, which has its own value: give the name alone, or take another name")
+	case s.Value != "":
+		return nil // the client's own
+	case known < 0:
+		from, known = present, slices.IndexFunc(present, same)
+	}
+	if known < 0 {
+		return errors.New("it has no value, and there is none of this name")
+	}
+	filled := *s
+	filled.complete(&from[known])
+	switch {
+	case !filled.within(&from[known]):
+		return errors.New("without a value its hosts, header and format cannot change: leave them out, or give its value again")
+	case operators && filled.Var != from[known].Var:
+		return errors.New("the gateway's operator has one of this name, whose var cannot change: leave it out")
+	}
+	filled.Value = from[known].Value
+	*s = filled
+	return nil
 }
 
 // Where returns the JSON pointer to what is wrong with a document that [ParsePolicy], [DecodePolicy]

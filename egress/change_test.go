@@ -26,6 +26,8 @@ func TestChange(t *testing.T) {
 		`{"allow_add":["a.example"],"allow_remove":["a.example"]}`:                                   strings.Replace(before, `["a.example","b.example"],"deny"`, `["b.example","a.example"],"deny"`, 1),
 		`{"deny_remove":["c.example"],"secrets_remove":["A"]}`:                                       `{"mode":"allowlist","allow":["a.example","b.example"],"max_bytes":7,"secrets":[{"name":"B","hosts":["b.example"],"value":"22222222"}]}`,
 		`{"secrets":[{"name":"A","hosts":["x.example"],"value":"33333333"}]}`:                        strings.Replace(before, `["a.example"],"value":"11111111"`, `["x.example"],"value":"33333333"`, 1),
+		`{"secrets":[{"name":"A","value":"33333333"}]}`:                                              strings.Replace(before, `11111111`, `33333333`, 1),
+		`{"secrets":[{"name":"A","header":"X-Key","value":"33333333"}]}`:                             strings.Replace(before, `["a.example"],"value":"11111111"`, `["a.example"],"header":"X-Key","value":"33333333"`, 1),
 		`{"secrets_remove":["A"],"secrets":[{"name":"C","hosts":["c.example"],"value":"kkkkkkkk"}]}`: strings.NewReplacer(`{"name":"A","hosts":["a.example"],"value":"11111111"},`, "", `"22222222"}`, `"22222222"},{"name":"C","hosts":["c.example"],"value":"kkkkkkkk"}`).Replace(before),
 	} {
 		c, err := egress.ParseChange([]byte(change))
@@ -111,11 +113,12 @@ func TestFillSecrets(t *testing.T) {
 		`[{"name":"OWN","header":"Authorization"}]`:                                                "cannot change",
 		`[{"name":"OWN","format":"x{}"}]`:                                                          "cannot change",
 		`[{"name":"OWN","var":"PATH"}]`:                                                            "cannot change",
+		`[{"name":"OWN","hosts":["own.example"]}]`:                                                 "operator-value",
 		`[{"name":"OWN","hosts":["old.example"]}]`:                                                 "cannot change",
 		`[{"name":"OWN","hosts":["evil.example"],"value":"client-value"}]`:                         "operator has one",
 		`[{"name":"OWN","value":"client-value"}]`:                                                  "operator has one",
 		`[{"name":"MINE","hosts":["evil.example"]}]`:                                               "cannot change",
-		`[{"name":"MINE","var":"A"}]`:                                                              "cannot change",
+		`[{"name":"MINE","var":"A"}]`:                                                              "present-value",
 		`[{"name":"own"}]`:                                                                         "no value",
 		`[{"name":"OWN "}]`:                                                                        "no value",
 		`[{}]`:                                                                                     "no value",

@@ -97,6 +97,14 @@ func (s *Secret) within(other *Secret) bool {
 	return s.header() == other.header() && s.format() == other.format() && !slices.ContainsFunc(s.Hosts, foreign)
 }
 
+// complete gives s the members of the earlier one of its name that it leaves out, but for the value.
+func (s *Secret) complete(earlier *Secret) {
+	if len(s.Hosts) == 0 {
+		s.Hosts = earlier.Hosts
+	}
+	s.Header, s.Format, s.Var = cmp.Or(s.Header, earlier.Header), cmp.Or(s.Format, earlier.Format), cmp.Or(s.Var, earlier.Var)
+}
+
 // Check returns the error in s, without its value, or nil.
 func (s *Secret) Check() error {
 	switch n := len(s.Hosts); {
@@ -184,29 +192,10 @@ func (p *Policy) WithoutValues() Policy {
 	return c
 }
 
-// KeepValues gives each secret of p without a value that of the secret of before with its name. That
-// must have the same header and format, and each of its hosts: otherwise a client that cannot read a
-// value could have it sent elsewhere.
+// KeepValues is [FillSecrets] for the secrets of a policy that takes the place of another one.
 func (p *Policy) KeepValues(before *Policy) error {
-	kept := map[string]*Secret{}
-	for i := range before.Secrets {
-		kept[before.Secrets[i].Name] = &before.Secrets[i]
-	}
 	p.Secrets = slices.Clone(p.Secrets)
-	for i := range p.Secrets {
-		s := &p.Secrets[i]
-		old := kept[s.Name]
-		switch {
-		case s.Value != "":
-		case old == nil:
-			return fmt.Errorf("secret %s: it has no value", shorten.Quoted(s.Name, maxLabel))
-		case !s.within(old):
-			return fmt.Errorf("secret %s: its hosts, header or format change, so give its value again", s.Name)
-		default:
-			s.Value = old.Value
-		}
-	}
-	return nil
+	return FillSecrets(p.Secrets, nil, before.Secrets)
 }
 
 // Placeholders are the variables of a sandbox for programs that do not start without a secret.

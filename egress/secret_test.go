@@ -156,11 +156,13 @@ func TestKeepValues(t *testing.T) {
 		`{"name":"API","hosts":["a.example","b.example"]}`:                                               "987654321",
 		`{"name":"API","hosts":["b.example"],"header":"authorization","format":"Bearer {}","var":"KEY"}`: "987654321",
 		`{"name":"API","hosts":["c.example"],"value":"abcdefghi"}`:                                       "abcdefghi",
-		`{"name":"API","hosts":["a.example","evil.example"]}`:                                            "",
-		`{"name":"API","hosts":["a.example"],"header":"X-Other"}`:                                        "",
-		`{"name":"API","hosts":["a.example"],"format":"Basic {}:x"}`:                                     "",
-		`{"name":"B","hosts":["b.example"],"header":"x-key"}`:                                            "",
-		`{"name":"C","hosts":["a.example"]}`:                                                             "",
+		`{"name":"API"}`: "987654321",
+		`{"name":"B"}`:   "123456789",
+		`{"name":"API","hosts":["a.example","evil.example"]}`:        "",
+		`{"name":"API","hosts":["a.example"],"header":"X-Other"}`:    "",
+		`{"name":"API","hosts":["a.example"],"format":"Basic {}:x"}`: "",
+		`{"name":"B","hosts":["b.example"],"header":"x-key"}`:        "",
+		`{"name":"C","hosts":["a.example"]}`:                         "",
 	} {
 		var s egress.Secret
 		if err := json.Unmarshal([]byte(secrets), &s); err != nil {
