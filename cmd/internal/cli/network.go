@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +142,7 @@ func (f *networkFlags) change(p *platform.Platform) (func(*sandbox.Network) erro
 	}
 	var read *egress.Policy
 	if f.file != "" {
-		policy, err := p.ReadPolicy(f.file)
+		policy, err := p.ReadPolicy(f.file, false)
 		if err != nil {
 			return nil, fmt.Errorf("--file: %w", err)
 		}
@@ -161,41 +160,30 @@ func (f *networkFlags) change(p *platform.Platform) (func(*sandbox.Network) erro
 				return command.Invalid("--remove: rule %q is not in the policy", r)
 			}
 		}
-		change := egress.Change{Mode: egress.Mode(f.mode), AllowAdd: allow, AllowRemove: remove, DenyAdd: deny, DenyRemove: remove}
+		if err := f.checkSecrets(&n.Policy, secrets); err != nil {
+			return err
+		}
+		change := egress.Change{
+			Mode: egress.Mode(f.mode), AllowAdd: allow, AllowRemove: remove, DenyAdd: deny, DenyRemove: remove, Secrets: secrets, SecretsRemove: f.removeSecrets,
+		}
 		change.Apply(&n.Policy)
-		return f.changeSecrets(&n.Policy, secrets)
+		return nil
 	}, nil
 }
 
-// changeSecrets removes secrets, and adds or replaces others.
-func (f *networkFlags) changeSecrets(policy *egress.Policy, secrets []egress.Secret) error {
-	of := func(name string) int {
-		return slices.IndexFunc(policy.Secrets, func(s egress.Secret) bool { return s.Name == name })
+// checkSecrets refuses what would change nothing, or has no hosts.
+func (f *networkFlags) checkSecrets(policy *egress.Policy, secrets []egress.Secret) error {
+	has := func(name string) bool {
+		return slices.ContainsFunc(policy.Secrets, func(s egress.Secret) bool { return s.Name == name })
 	}
-	policy.Secrets = slices.Clone(policy.Secrets)
-	for _, name := range f.removeSecrets {
-		i := of(name)
-		if i < 0 {
+	for i, name := range f.removeSecrets {
+		if !has(name) || slices.Contains(f.removeSecrets[:i], name) {
 			return command.Invalid("--remove-secret: the policy has no secret %q; %s", name, secretNames(policy))
 		}
-		policy.Secrets = slices.Delete(policy.Secrets, i, i+1)
 	}
 	for _, s := range secrets {
-		i := of(s.Name)
-		if len(s.Hosts) == 0 {
-			if i < 0 {
-				return command.Invalid("--secret %q: the policy has no such secret, so it needs host=HOST; %s", s.Name, secretNames(policy))
-			}
-			old := policy.Secrets[i]
-			s.Hosts, s.Header, s.Format, s.Var = old.Hosts, cmp.Or(s.Header, old.Header), cmp.Or(s.Format, old.Format), cmp.Or(s.Var, old.Var)
-			if err := s.Check(); err != nil {
-				return command.Invalid("--secret %q: %w", s.Name, err)
-			}
-		}
-		if i < 0 {
-			policy.Secrets = append(policy.Secrets, s)
-		} else {
-			policy.Secrets[i] = s
+		if len(s.Hosts) == 0 && (!has(s.Name) || slices.Contains(f.removeSecrets, s.Name)) {
+			return command.Invalid("--secret %q: the policy has no such secret, so it needs host=HOST; %s", s.Name, secretNames(policy))
 		}
 	}
 	return nil

@@ -122,6 +122,30 @@ func TestNetwork(t *testing.T) {
 	if got := confText(t, dir); !strings.Contains(got, "do-not-print-2") {
 		t.Errorf("after another change: %s", got)
 	}
+	file := filepath.Join(dir, "policy.yaml")
+	for secrets, want := range map[string]string{
+		"[{name: API}]":                          "", // keeps its value, and all else
+		"[{name: API, hosts: [api.example]}]":    "",
+		"[{name: API, hosts: [evil.example]}]":   "its hosts, header and format cannot change",
+		"[{name: OTHER, hosts: [evil.example]}]": "it has no value, and there is none of this name",
+	} {
+		if err := os.WriteFile(file, []byte("mode: public\nsecrets: "+secrets+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if want != "" {
+			run(command.ExitUsage, "", want, "network", "-f", file, "box")
+		} else {
+			run(0, "secret        API to api.example, in place of KEY", "", "network", "-f", file, "box")
+		}
+		if got := confText(t, dir); !strings.Contains(got, "do-not-print-2") || !strings.Contains(got, `"header":"X-Key"`) {
+			t.Errorf("after %s: %s", secrets, got)
+		}
+	}
+	run(command.ExitUsage, "", `policy.yaml: secret "`, "create", "--server", server, "--network-policy", file, "debian")
+	if err := os.WriteFile(file, []byte("mode: open\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(command.ExitUsage, "", `mode "open"`, "network", "-f", file, "box")
 	run(command.ExitUsage, "", `the policy has no secret "B"; it has API`, "network", "--remove-secret", "B", "box")
 	run(0, "", "", "network", "--remove-secret", "API", "--mode", "public", "box")
 	if got := confText(t, dir); strings.Contains(got, "do-not-print") {

@@ -84,7 +84,7 @@ func (f *policyFlags) policy(p *Platform, s *sandbox.Spec) error {
 	var err error
 	switch {
 	case f.file != "":
-		if policy, err = p.ReadPolicy(f.file); err != nil {
+		if policy, err = p.ReadPolicy(f.file, true); err != nil {
 			return fmt.Errorf("--network-policy: %w", err)
 		}
 	case len(f.allow)+len(sent) > 0:
@@ -138,8 +138,9 @@ func ParseRules(flag string, texts []string) ([]egress.Rule, error) {
 }
 
 // ReadPolicy reads a network policy from a file in YAML or JSON. The error names the line of what
-// is wrong.
-func (p *Platform) ReadPolicy(name string) (egress.Policy, error) {
+// is wrong. A policy that is not whole is not checked, and secrets without a value keep the one that
+// a sandbox has.
+func (p *Platform) ReadPolicy(name string, whole bool) (egress.Policy, error) {
 	file, err := p.OpenFile(name)
 	if err != nil {
 		return egress.Policy{}, err
@@ -152,7 +153,7 @@ func (p *Platform) ReadPolicy(name string) (egress.Policy, error) {
 	if len(text) > egress.MaxPolicy {
 		return egress.Policy{}, fmt.Errorf("%s is larger than %d bytes", name, egress.MaxPolicy)
 	}
-	policy, err := p.parsePolicy(text)
+	policy, err := p.parsePolicy(text, whole)
 	if err != nil {
 		return policy, fmt.Errorf("%s: %w", name, err)
 	}
@@ -160,8 +161,8 @@ func (p *Platform) ReadPolicy(name string) (egress.Policy, error) {
 }
 
 // parsePolicy parses a policy in YAML, of which JSON is a part. Its secrets may have env or src in
-// place of value.
-func (p *Platform) parsePolicy(text []byte) (egress.Policy, error) {
+// place of value; they may have none unless the policy is to be whole.
+func (p *Platform) parsePolicy(text []byte, whole bool) (egress.Policy, error) {
 	var document yaml.Node
 	var value any
 	err := yaml.Unmarshal(text, &document)
@@ -180,7 +181,10 @@ func (p *Platform) parsePolicy(text []byte) (egress.Policy, error) {
 	if err != nil {
 		return egress.Policy{}, errors.New("it is no policy: the names of its members must be texts")
 	}
-	policy, err := egress.ParsePolicy(data)
+	policy, err := egress.DecodePolicy(data)
+	if err == nil && whole {
+		err = policy.Check()
+	}
 	if wrong, ok := errors.AsType[*jsonv2.SemanticError](err); ok {
 		line := lineOf(&document, string(wrong.JSONPointer))
 		if wrong.Err != nil {

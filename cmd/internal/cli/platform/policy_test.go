@@ -24,7 +24,7 @@ func TestParsePolicy(t *testing.T) {
 		"a: &a [x, x]\nb: &b [*a, *a]\nmode: public\n":                                                             "/a",
 		"mode: public\nsecrets: [{name: A, value: do-not-print-this-value}]\n": "it has no hosts",
 	} {
-		_, err := (&Platform{}).parsePolicy([]byte(text))
+		_, err := (&Platform{}).parsePolicy([]byte(text), true)
 		switch {
 		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%q: got %v, want %q", text, err, want)
@@ -39,7 +39,7 @@ func FuzzParsePolicy(f *testing.F) {
 	f.Add(`{"mode": "public", "allow": [1]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		p := &Platform{Streams: output.Streams{Getenv: func(string) string { return "" }}}
-		if policy, err := p.parsePolicy([]byte(text)); err == nil && policy.Check() != nil {
+		if policy, err := p.parsePolicy([]byte(text), true); err == nil && policy.Check() != nil {
 			t.Errorf("%q is a policy that cannot be: %+v", text, policy)
 		}
 	})

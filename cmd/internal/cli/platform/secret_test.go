@@ -114,7 +114,7 @@ func TestPolicySecrets(t *testing.T) {
 		if strings.Contains(members, "hosts:") {
 			text = strings.TrimSuffix(text, "  hosts: [api.example]\n")
 		}
-		policy, err := p.parsePolicy([]byte(text))
+		policy, err := p.parsePolicy([]byte(text), true)
 		switch {
 		case err == nil && (want != "" || string(policy.Secrets[0].Value) != hidden):
 			t.Errorf("%q: got %+v", members, policy)
