@@ -103,6 +103,9 @@ func (h *Host) connectPolicy(ctx context.Context, id string, spec *sandbox.Spec)
 	if spec.Policy == nil {
 		return func() error { return nil }, nil
 	}
+	if err := h.replaceEgress(ctx); err != nil {
+		return nil, err
+	}
 	// A socket that a proxy kept of an earlier sandbox would not be in the new directory.
 	err = h.askEgress(ctx, http.MethodDelete, "/"+id, nil)
 	down := errors.Is(err, errDown)
@@ -399,6 +402,7 @@ func (h *Host) makeEgress(ctx context.Context, name string) (id string, err erro
 		Env: []string{"GOMAXPROCS=4", "GOMEMLIMIT=96MiB"},
 		Labels: map[string]string{
 			labelManaged: "egress", labelController: h.controller, labelBinary: binary.sum, labelCreated: time.Now().UTC().Format(time.RFC3339),
+			labelVersion: h.config.Version,
 		},
 	}
 	cpus := float64(egressCPUs)

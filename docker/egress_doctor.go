@@ -72,7 +72,7 @@ func (h *Host) examineProxy(ctx context.Context, note func(text, so string) sand
 		version, strings.ToLower(age), len(ids), open, units.BytesSize(memory))}}
 	if info.Config != nil && h.outdated(info.Config.Labels[labelBinary]) {
 		found = append(found, note("the egress proxy is of another version of the server than new sandboxes get",
-			"'runtimectl doctor --restart-egress' replaces it, which ends its connections"))
+			"a creation of a later release replaces it while it has no connection, and 'runtimectl doctor --restart-egress' at once"))
 	}
 	found = append(found, h.examineNames(ctx)...)
 	own, err := h.state.loadHost()

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -446,4 +447,48 @@ func generation(t *testing.T, state, id string) int64 {
 		t.Fatal(err)
 	}
 	return status.Generation
+}
+
+// TestEgressReplaced: the first creation of a later release replaces the egress proxy, whose policies the
+// next one has; an earlier one, or one that is no release, leaves it alone.
+func TestEgressReplaced(t *testing.T) {
+	t.Parallel()
+	for version, than := range map[string]string{"v0.2.0": "v0.1.9", "v1.0.0": "v0.10.0", "v0.10.0": "v0.9.0", "v0.1.0": "", "v2.0.0": "(devel)"} {
+		if !docker.Later(version, than) || docker.Later(than, version) || docker.Later(version, version) {
+			t.Errorf("%s and %s", version, than)
+		}
+	}
+	f := dockertest.New(t)
+	h, s, state := egressHost(t, f) // without a version
+	create := func(h *docker.Host) string {
+		t.Helper()
+		if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}}); err != nil {
+			t.Fatal(err)
+		}
+		return proxyOf(f).ID
+	}
+	of := func(version string) *docker.Host {
+		return fakeHost(t, f, func(c *docker.Config) {
+			c.StateDir, c.Version = state, version
+			if err := os.WriteFile(c.Servers[runtime.GOARCH], []byte("a program of "+version), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	first := proxyOf(f).ID
+	if got := create(h); got != first {
+		t.Error("the same program replaced the proxy")
+	}
+	if got := create(of("(devel)")); got != first {
+		t.Error("a program that is no release replaced the proxy")
+	}
+	second := create(of("v0.2.0"))
+	if second == first || generation(t, state, s.ID) != 1 {
+		t.Errorf("a later release did not replace the proxy, or it does not know sandbox %s", s.ID)
+	}
+	for _, version := range []string{"v0.1.9", "v0.2.0", ""} {
+		if got := create(of(version)); got != second {
+			t.Errorf("release %q replaced the proxy of v0.2.0", version)
+		}
+	}
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
+// Later is later.
+var Later = later
+
 // Plan is plan for a sandbox born at a fixed time.
 func Plan(s sandbox.Spec, runDir, volume, pool string) (*container.Config, *container.HostConfig, error) {
 	if err := complete(&s); err != nil {

@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/docker/docker/api/types/system"
@@ -43,6 +44,9 @@ type Config struct {
 	// Servers are paths of the static server binary by architecture ("amd64",
 	// "arm64").
 	Servers map[string]string
+	// Version is the release of this program, such as v1.2.3: an egress proxy of an earlier one is
+	// replaced. Default: none is.
+	Version string
 	// Agent speaks to the servers. Required.
 	Agent sandbox.Agent
 	// Transport is "socket", "port", or "" for a socket where it can be had.
@@ -81,7 +85,8 @@ type Host struct {
 	slots      chan struct{}
 	view       hostView
 
-	triesRemapped bool // in tests: policies are kept on every engine
+	triesRemapped bool        // in tests: policies are kept on every engine
+	egressCurrent atomic.Bool // the egress proxy was of this release, or of a later one
 
 	mu     sync.Mutex
 	facts  *facts            // of the engine, once it answered

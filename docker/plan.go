@@ -33,6 +33,7 @@ const (
 	labelUser       = sandbox.LabelPrefix + "user"
 	labelAllowRoot  = sandbox.LabelPrefix + "allow-root" // "true", or empty
 	labelBinary     = sandbox.LabelPrefix + "server"     // SHA-256 of the server in it
+	labelVersion    = sandbox.LabelPrefix + "version"    // of the program that made the egress proxy
 )
 
 // seccompProfile is the current default of Moby (github.com/moby/profiles,

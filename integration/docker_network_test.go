@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -294,5 +295,69 @@ func TestDockerNetworkAttacks(t *testing.T) {
 	}
 	if removed, err := h.Prune(context.WithoutCancel(t.Context()), true); err != nil || len(removed) != 0 {
 		t.Errorf("Prune: %v, %v", removed, err)
+	}
+}
+
+// TestDockerNetworkUpgrade: a later release replaces the egress proxy of an earlier one when it creates a
+// sandbox and no connection is open; the policies of others hold on.
+func TestDockerNetworkUpgrade(t *testing.T) {
+	t.Parallel()
+	addr := target(t)
+	neighbors := netip.MustParsePrefix(dockerCLI(t, "network", "inspect", "-f", "{{(index .IPAM.Config 0).Subnet}}", "bridge"))
+	state := ""
+	of := func(version string) *docker.Host {
+		return testHost(t, func(c *docker.Config) {
+			program, err := os.ReadFile(c.Servers[runtime.GOARCH])
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.Join(t.TempDir(), "server") // another one, which does the same
+			if err := os.WriteFile(name, append(program, version...), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if state == "" {
+				state, err = os.MkdirTemp("/tmp", "policy-") //nolint:usetesting // a socket's path must be short
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { os.RemoveAll(state) })
+			}
+			c.StateDir, c.Version, c.Servers = state, version, map[string]string{runtime.GOARCH: name}
+		})
+	}
+	earlier := of("v0.1.0")
+	later := of("v0.2.0")
+	made := func(h *docker.Host) (s *sandbox.Sandbox, proxy string) {
+		t.Helper()
+		s = create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Policy: allow(t, egress.ModeAllowlist, addr+":7"), Private: []netip.Prefix{neighbors}})
+		proxies := egressProxies(t, state)
+		if len(proxies) != 1 {
+			t.Fatalf("there are %d egress proxies", len(proxies))
+		}
+		return s, proxies[0]
+	}
+	s, first := made(earlier)
+	socket := filepath.Join(state, "egress/run", s.ID, "s")
+	open, _, words := connect(t, socket, addr+":7")
+	if !echoes(open) {
+		t.Fatalf("a connection: %s", words)
+	}
+	if _, got := made(later); got != first || !echoes(open) {
+		t.Error("the proxy was replaced while a connection was open")
+	}
+	open.Close()
+	testhelp.Eventually(t, func() bool { n, err := earlier.Network(t.Context(), s); return err == nil && n.Open == 0 }, "the connection has ended")
+	_, second := made(later)
+	if got := dockerCLI(t, "inspect", "-f", `{{index .Config.Labels "dev.actiond.version"}}`, second); second == first || got != "v0.2.0" {
+		t.Errorf("the proxy was not replaced: it is of %s", got)
+	}
+	if conn, _, words := connect(t, socket, addr+":7"); !echoes(conn) {
+		t.Errorf("the earlier sandbox: %s", words)
+	}
+	if conn, status, _ := connect(t, socket, addr+":80"); conn != nil || status != http.StatusForbidden {
+		t.Errorf("what the earlier sandbox's policy refuses: %d", status)
+	}
+	if _, got := made(earlier); got != second {
+		t.Error("an earlier release replaced the proxy of a later one")
 	}
 }

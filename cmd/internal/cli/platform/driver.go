@@ -110,7 +110,7 @@ func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 		return nil, err
 	}
 	return docker.Open(docker.Config{
-		StateDir: stateDir, Agent: agent.Agent{}, UserIDs: ids, Servers: o.Servers, Progress: o.Progress, Pulling: o.Pulling, Logger: o.Logger,
+		StateDir: stateDir, Version: p.Version, Agent: agent.Agent{}, UserIDs: ids, Servers: o.Servers, Progress: o.Progress, Pulling: o.Pulling, Logger: o.Logger,
 	})
 }
 
