@@ -76,10 +76,14 @@ type filler interface {
 // Content returns the text of an observation for the agent, without the notes around a
 // command's output; "" for nil.
 func Content(o Observation) string {
-	if o == nil {
+	switch o := o.(type) {
+	case nil:
 		return ""
+	case RunObservation: // whose wire form takes memory for its extras
+		return o.Content
+	default:
+		return o.wire().Content
 	}
-	return o.wire().Content
 }
 
 func orEmpty[T any](s []T) []T {
@@ -146,11 +150,15 @@ func wireOf(o Observation) (wire, error) {
 	if o == nil {
 		return wire{}, errors.New("encoding observation: it is nil")
 	}
-	w := o.wire()
+	return o.wire().of(o), nil
+}
+
+// of returns w with the members that all observations have.
+func (w wire) of(o Observation) wire {
 	w.Kind = o.Kind()
 	w.Outcome, w.Code = OutcomeOf(o)
 	w.Network = NetworkOf(o)
-	return w, nil
+	return w
 }
 
 // DecodeObservation reads the answer of a server, ours or the reference's.

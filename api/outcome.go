@@ -186,7 +186,7 @@ const legacyFinished Outcome = "finished"
 // _diff_cache, an empty error_id, and the outcomes "finished", "running", "not_started" and
 // "failed", where it has one.
 func EncodeLegacy(o Observation) ([]byte, error) {
-	w, err := wireOf(o)
+	w, err := legacyWire(o)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func EncodeLegacy(o Observation) ([]byte, error) {
 	}
 	switch o := o.(type) {
 	case RunObservation:
-		w.Message, w.Extras, w.Success = o.ended(), extrasOf(o), new(o.Metadata.ExitCode == 0)
+		w.Success = new(o.Metadata.ExitCode == 0)
 	case ExecObservation:
 		w.Success = new(o.ExitCode != nil && *o.ExitCode == 0)
 	case IPythonObservation:
@@ -218,6 +218,15 @@ func EncodeLegacy(o Observation) ([]byte, error) {
 		w.Outcome = ""
 	}
 	return w.encode(o)
+}
+
+// legacyWire is wireOf, but has the message and the extras of the legacy protocol for a run, so
+// that the others are not made first.
+func legacyWire(o Observation) (wire, error) {
+	if run, ok := o.(RunObservation); ok {
+		return plainWire(o, run.ended(), run.Content).of(o), nil
+	}
+	return wireOf(o)
 }
 
 func legacyEdited(code string) Outcome {
