@@ -22,7 +22,7 @@ import (
 func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, w api.Watch) (api.Observation, error) {
 	until := proc.Never
 	if l, ok := limit(req); ok {
-		until = proc.Deadline(l)
+		until = proc.Deadline(proc.Uptime(), l)
 	}
 	// A file system may hold up this and the start.
 	p, err := onFiles(ctx, e.files, func() (*process.Process, error) {

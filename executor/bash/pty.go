@@ -75,18 +75,18 @@ func (t *pty) configure() error {
 // unblock lets output and typed text through again, where a program stopped the
 // output (tcflow(3), a typed C-s) or chose another line discipline, which may let
 // nothing through, not even C-c. An error says that the terminal was hung up.
-func (t *pty) unblock() error {
+func (t *pty) unblock() error { return terminal.Control(t.slave, unblock) }
+
+func unblock(slave int) error {
 	const usual = 0 // N_TTY
-	return terminal.Control(t.slave, func(fd int) error {
-		discipline, err := unix.IoctlGetInt(fd, unix.TIOCGETD)
-		if err == nil && discipline != usual {
-			err = unix.IoctlSetPointerInt(fd, unix.TIOCSETD, usual)
-		}
-		if err != nil {
-			return err
-		}
-		return unix.IoctlSetInt(fd, unix.TCXONC, unix.TCOON)
-	})
+	discipline, err := unix.IoctlGetInt(slave, unix.TIOCGETD)
+	if err == nil && discipline != usual {
+		err = unix.IoctlSetPointerInt(slave, unix.TIOCSETD, usual)
+	}
+	if err != nil {
+		return err
+	}
+	return unix.IoctlSetInt(slave, unix.TCXONC, unix.TCOON)
 }
 
 // restore gives the terminal back the settings and the owner it began with,
@@ -97,21 +97,22 @@ func (t *pty) unblock() error {
 // what is still on its way, the second what has arrived. Without typed, nothing is
 // on its way.
 //
-// An error says that commands can no longer use the terminal.
-func (t *pty) restore(typed bool, size unix.Winsize, user *identity.User) error {
-	if err := t.unblock(); err != nil {
-		return err
-	}
-	err := terminal.Control(t.slave, func(fd int) error {
+// It returns the id of the session whose controlling terminal this is; its keys reach no
+// other. An error says that commands can no longer use the terminal.
+func (t *pty) restore(typed bool, size unix.Winsize, user *identity.User) (session int, err error) {
+	err = terminal.Control(t.slave, func(fd int) error {
+		if err := unblock(fd); err != nil {
+			return err
+		}
 		if err := unix.IoctlSetInt(fd, unix.TIOCNXCL, 0); err != nil {
 			return err
 		}
 		return t.restoreOwner(fd, user)
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return terminal.Control(t.master, func(fd int) error {
+	err = terminal.Control(t.master, func(fd int) error {
 		if typed {
 			_ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH)
 		}
@@ -121,8 +122,13 @@ func (t *pty) restore(typed bool, size unix.Winsize, user *identity.User) error 
 		if err := unix.IoctlSetTermios(fd, unix.TCSETSF, &t.modes); err != nil {
 			return err
 		}
-		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size)
+		if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size); err != nil {
+			return err
+		}
+		session, err = unix.IoctlGetInt(fd, unix.TIOCGSID)
+		return err
 	})
+	return session, err
 }
 
 // restoreOwner works on the open file, so no path is followed.
@@ -200,16 +206,6 @@ func (t *pty) unread() (typed []byte) {
 
 // maxUnread is more than a terminal holds. A process could forge more (TIOCSTI).
 const maxUnread = 64 << 10
-
-// session returns the id of the session whose controlling terminal this is; its
-// keys reach no other.
-func (t *pty) session() (id int, err error) {
-	err = terminal.Control(t.master, func(fd int) error {
-		id, err = unix.IoctlGetInt(fd, unix.TIOCGSID)
-		return err
-	})
-	return id, err
-}
 
 func (t *pty) close() {
 	if t.master != nil {

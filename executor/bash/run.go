@@ -255,10 +255,7 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	if !sh.isBash && strings.Contains(flags, "n") {
 		return nil, whyNoExec
 	}
-	if err := sh.term.restore(sh.pressed.Swap(false), size, sh.user); err != nil {
-		return nil, whyTerminal
-	}
-	if id, err := sh.term.session(); err != nil || id != sh.process.Pid {
+	if id, err := sh.term.restore(sh.pressed.Swap(false), size, sh.user); err != nil || id != sh.process.Pid {
 		return nil, whyTerminal
 	}
 	sh.drain() // what background jobs wrote before belongs to no command
@@ -364,7 +361,11 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (
 	}
 	pause := firstAsk
 	asks := after(c.AwaitsInput != nil, pause)
-	soft := after(c.Soft > 0, c.Soft-s.silence(c.began))
+	silence := s.sinceOutput()
+	if c.Soft > 0 && !own { // the clock below need not be asked where Run gave the command itself
+		silence = s.silence(c.began)
+	}
+	soft := after(c.Soft > 0, c.Soft-silence)
 	for {
 		select {
 		case <-cur.done:
@@ -406,9 +407,14 @@ const (
 
 // silence returns for how long there was no output, at most the time since began.
 func (s *Session) silence(began time.Duration) time.Duration {
+	return min(s.sinceOutput(), proc.Uptime()-began)
+}
+
+// sinceOutput returns the time since the last output, or since a command was given later.
+func (s *Session) sinceOutput() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return min(time.Since(s.lastByte), proc.Uptime()-began)
+	return time.Since(s.lastByte)
 }
 
 // reported ends the current command, if the report is about it.

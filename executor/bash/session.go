@@ -79,7 +79,7 @@ type Command struct {
 // starts sets when the wait begins and ends.
 func (c *Command) starts() {
 	c.began = proc.Uptime()
-	if until := proc.Deadline(c.Hard); until != proc.Never {
+	if until := proc.Deadline(c.began, c.Hard); until != proc.Never {
 		c.over = time.After(max(0, until-c.began))
 	}
 }

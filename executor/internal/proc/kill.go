@@ -101,10 +101,10 @@ func Uptime() time.Duration {
 // Never is a time, as [Uptime] returns them, that does not come.
 const Never = time.Duration(-1)
 
-// Deadline returns the time, as [Uptime] returns it, when a limit from now on is over; Never
+// Deadline returns the time, as [Uptime] returns it, when a limit from a time on is over; Never
 // where the limit is negative, or the time does not fit.
-func Deadline(limit time.Duration) time.Duration {
-	if until := Uptime() + limit; limit >= 0 && until >= 0 {
+func Deadline(from, limit time.Duration) time.Duration {
+	if until := from + limit; limit >= 0 && until >= 0 {
 		return until
 	}
 	return Never
