@@ -2,6 +2,7 @@ package proc
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -32,6 +33,9 @@ type Finder struct {
 	watch   *watch // nil before the first question
 	broken  bool   // no watch can be had
 	answers map[question]answer
+
+	path     string // of the last question
+	relative bool   // it has a relative part
 }
 
 type question struct{ path, dir string }
@@ -60,11 +64,13 @@ func (f *Finder) Find(path, dir string) string {
 	if f.watch != nil && f.watch.changed() {
 		f.forget()
 	}
+	if path != f.path {
+		f.path = path
+		f.relative = slices.ContainsFunc(filepath.SplitList(path), func(part string) bool { return !filepath.IsAbs(part) })
+	}
 	key := question{path: path}
-	for _, part := range filepath.SplitList(path) {
-		if !filepath.IsAbs(part) {
-			key.dir = dir
-		}
+	if f.relative {
+		key.dir = dir
 	}
 	if known, ok := f.answers[key]; ok && known.kept {
 		return known.program
