@@ -153,8 +153,8 @@ func (a *Action) Begin() error {
 
 // intent appends the record with which an action begins. The caller holds mu.
 func (a *Action) intent(dst []byte, kind recordKind) []byte {
-	var scratch [512]byte
-	return appendRecord(dst, record{kind: kind, n: a.n}, a.in.encode(scratch[:0], a.begin))
+	a.j.intents = a.in.encode(a.j.intents[:0], a.begin)
+	return appendRecord(dst, record{kind: kind, n: a.n}, a.j.intents)
 }
 
 // record writes records of the action. The caller holds mu.

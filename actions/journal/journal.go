@@ -120,6 +120,7 @@ type Journal struct {
 	problem        error  // why the last write failed
 	note           string // what is wrong since the start
 	buf            []byte
+	intents        []byte // for the payload of one record
 	closed         bool
 }
 
