@@ -115,7 +115,8 @@ func (j *Journal) findChange(seq uint64) (int, bool) {
 
 // recordChange writes a change and lists it; nil where it cannot be written. The caller holds mu.
 func (j *Journal) recordChange(holder *Action, state uint64, data []byte) *change {
-	c := &change{seq: j.lastChange + 1, n: holder.n, state: state, time: time.Now().UnixNano(), age: j.age(), holder: holder}
+	c := &change{seq: j.lastChange + 1, n: holder.n, state: state, holder: holder}
+	c.time, c.age = time.Now().UnixNano(), j.age()
 	r := record{kind: kindChange, n: c.n, at: c.time, inner: int64(state), seq: c.seq} //nolint:gosec // it counts from 1
 	s, at, err := j.write(j.text, holder, appendRecord(nil, r, data))
 	if err != nil {
@@ -201,7 +202,8 @@ func (j *loader) applyChange(s *segment, r record, at int64) {
 			return
 		}
 	}
-	c := &change{seq: r.seq, n: r.n, state: uint64(r.inner), time: r.at, age: j.loaded, holder: holder, at: place{segment: s, at: at}} //nolint:gosec // never negative
+	c := &change{seq: r.seq, n: r.n, state: uint64(r.inner), time: r.at, age: j.loaded, holder: holder} //nolint:gosec // never negative
+	c.at = place{segment: s, at: at}
 	if r.n > 0 {
 		holder.change, holder.effect = c, EffectSome
 	}

@@ -384,7 +384,8 @@ func (j *Journal) write(l *log, a *Action, p []byte) (*segment, int64, error) {
 	var at int64
 	if err == nil {
 		at = l.current.size
-		if l == j.log && l.dir.root != nil && (at <= fileHeader || j.age()-j.marked >= min(markInterval, age(j.cfg.MaxAge/100))) {
+		due := j.age()-j.marked >= min(markInterval, age(j.cfg.MaxAge/100))
+		if l == j.log && l.dir.root != nil && (due || at <= fileHeader) {
 			at += recordHeader
 			p = append(j.mark(), p...)
 		}

@@ -20,8 +20,8 @@ import (
 // ErrCondition reports a file that does not meet its [Conditions]. Nothing was changed.
 var ErrCondition = errors.New("the file does not meet the condition")
 
-// Conditions are the contents that a file must have, or not have, for a change, as in If-Match and If-None-Match of RFC 9110: hashes in hexadecimal,
-// or "*" for any file. A nil list allows everything.
+// Conditions are the contents that a file must have, or not have, for a change, as in If-Match and If-None-Match of
+// RFC 9110: hashes in hexadecimal, or "*" for any file. A nil list allows everything.
 type Conditions struct{ Match, NoneMatch []string }
 
 // Incoming is the new content of a whole file, of any size: a temporary file beside the one that it is to replace. It must
