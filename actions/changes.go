@@ -79,6 +79,10 @@ type effects struct {
 
 	holder string        // of what keeps actions from beginning; "" for nothing
 	freed  chan struct{} // closed once that has ended; nil without a holder
+
+	moved   chan struct{} // closed at the next state; nil where nobody watches
+	looked  time.Time     // when the last step for those who watch ended
+	looking time.Duration // and how long it took
 }
 
 // effect is the change of the workspace by one action, or by one request that is not an action, such as an upload. The lock
@@ -157,6 +161,10 @@ func (e *effects) stepped(now uint64) uint64 {
 
 // reached notes the present state. What changed before the first one did while no server ran. The caller holds mu.
 func (e *effects) reached(now uint64) {
+	if now != e.last && e.moved != nil {
+		close(e.moved)
+		e.moved = nil
+	}
 	if e.last = now; e.first != 0 || now == 0 {
 		return
 	}
@@ -301,17 +309,29 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 	if r.m.cfg.Changed != nil {
 		r.m.cfg.Changed(c)
 	}
-	if asked == api.ChangesDiff && c.Counts.Created+c.Counts.Modified > 0 {
-		c.Truncated = true // the journal keeps no lines
-	}
-	if data, err := api.EncodeChangeRecord(api.ChangeRecord{Cause: api.CauseAction, Kind: r.call.Kind, Changes: c}); err == nil {
+	recorded := *c
+	recorded.Truncated = c.Truncated || asked == api.ChangesDiff && c.Counts.Created+c.Counts.Modified > 0 // lines are too large for it
+	if data, err := api.EncodeChangeRecord(api.ChangeRecord{Cause: api.CauseAction, Kind: r.call.Kind, Changes: &recorded}); err == nil {
 		r.action.Change(state, data)
+	}
+	if asked == api.ChangesDiff {
+		r.m.AddLines(c, r.effect.before, state)
 	}
 	r.changes = c
 }
 
-// Changes returns the changes by the action, once it ended; nil where they are not known, or where the call did not ask and
-// nothing changed.
+// AddLines adds the lines of text files to changes between two states.
+func (m *Manager) AddLines(c *api.Changes, from, to uint64) {
+	switch w := m.effects.workspace; {
+	case c.Counts == api.ChangeCounts{}:
+	case w == nil, from == 0, to == 0:
+		c.Truncated = true
+	default:
+		w.Diff(c, from, to)
+	}
+}
+
+// Changes returns what the action changed, once it ended; nil where that is not known, or it was not asked for and nothing did.
 func (r *Run) Changes() *api.Changes {
 	if r.call != nil {
 		return r.changes

@@ -40,6 +40,10 @@ func (w *fakeWorkspace) Await(context.Context)     {}
 func (w *fakeWorkspace) Living() bool              { return false }
 func (w *fakeWorkspace) Left(time.Time, bool) bool { return w.left }
 
+func (w *fakeWorkspace) Diff(c *api.Changes, from, to uint64) {
+	c.Paths = append(c.Paths, api.ChangedPath{Op: "created", Path: "a", Diff: fmt.Sprint(from, to)})
+}
+
 func (w *fakeWorkspace) Step() (n uint64, exact bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,8 +146,15 @@ func TestChangesByOneAction(t *testing.T) {
 	w.left = true
 	w.change()
 	beside := do(t, m, named("beside a process", api.ChangesDiff))
-	if c := beside.Changes(); !c.Truncated || c.By != nil || !reflect.DeepEqual(c.During, []uint64{3}) {
+	if c := beside.Changes(); c.Truncated || len(c.Paths) != 1 || c.Paths[0].Diff != "5 6" || c.By != nil || !reflect.DeepEqual(c.During, []uint64{3}) {
 		t.Errorf("beside a process: got %+v", c)
+	}
+	recorded, err := m.Find("beside a process")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := recorded.Changes(); !c.Truncated || len(c.Paths) != 0 {
+		t.Errorf("the record has lines: %+v", c)
 	}
 	want := "3 action s5-s6 +1, 0 background s4-s5 +1, 2 action s3-s4 +1, 0 outside s2-s3 +1, 1 action s1-s2 +1"
 	if got := logged(m); got != want {

@@ -336,6 +336,15 @@ const (
 	BaselineOff     = "off"
 )
 
+// EventChanges is the name of a ChangesEvent.
+const EventChanges = "changes"
+
+// ChangesEvent is an event of a stream of changes.
+type ChangesEvent struct {
+	Event   string `json:"event"`
+	Changes `json:",inline"`
+}
+
 // NoState refuses a request for a state that is not kept, or never was.
 func NoState(name string, gone bool) *Error {
 	if gone {

@@ -13,7 +13,7 @@ var parameters = map[string][]string{
 	"GET /v1/actions/{id}/events":              {"after"},
 	"GET /v1/actions/{id}/output":              {"offset", "limit", "tail", "grep", "context", "stream"},
 	"GET /v1/attempts":                         {},
-	"GET /v1/changes":                          {"since", "until", "path", "diff"},
+	"GET /v1/changes":                          {"since", "until", "path", "diff", "watch"},
 	"GET /v1/changes/log":                      {"before", "limit"},
 	"GET /v1/checkpoints":                      {},
 	"GET /v1/files":                            {"path"},

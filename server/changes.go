@@ -1,11 +1,15 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,21 +71,28 @@ func (s *Server) withChanges(h http.Header, c *call, run *actions.Run, body []by
 	return parts, err
 }
 
-// changes answers with the changes between two states.
+// changes answers with what changed between two states, or streams what changes.
 func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	if diff := query.Get("diff"); diff != "" && diff != "0" && diff != "1" {
-		return invalid("query.diff: must be 0 or 1, got %s", api.Describe(diff))
+	diff, err := oneIn(query, "diff")
+	if err != nil {
+		return err
+	}
+	watch, err := oneIn(query, "watch")
+	if err != nil {
+		return err
 	}
 	var path string
-	var err error
 	if query.Get("path") != "" {
 		if path, err = s.workspacePath("query.path", query.Get("path")); err != nil {
 			return err
 		}
 	}
+	if watch {
+		return s.watchChanges(w, r, path, diff)
+	}
 	if query.Get("since") == "" {
-		return invalid("query.since: missing, must be a state such as s16 or the number of an action")
+		return invalid("query.since: missing, must be a state such as s16, a checkpoint or the number of an action")
 	}
 	to := s.actions.State() // so that it is not older than a state that is named
 	from, err := s.stateIn("since", query.Get("since"))
@@ -97,10 +108,79 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if query.Get("diff") == "1" && c.Counts.Created+c.Counts.Modified > 0 {
-		c.Truncated = true // the lines are not kept
+	if diff {
+		s.actions.AddLines(c, from, to)
 	}
 	return writeJSON(w, http.StatusOK, c)
+}
+
+// oneIn reads a parameter that is 0 or 1.
+func oneIn(query url.Values, name string) (bool, error) {
+	text := query.Get(name)
+	if text != "" && text != "0" && text != "1" {
+		return false, invalid("query.%s: must be 0 or 1, got %s", name, api.Describe(text))
+	}
+	return text == "1", nil
+}
+
+// maxWatchers bounds the requests that watch what changes.
+const maxWatchers = 16
+
+// watchChanges streams what changes until the client leaves. The state in the number of an event, or in its after, is where it can go
+// on.
+func (s *Server) watchChanges(w http.ResponseWriter, r *http.Request, path string, diff bool) error {
+	query := r.URL.Query()
+	if query.Get("until") != "" {
+		return invalid("query.until: not allowed beside watch")
+	}
+	var since uint64
+	var err error
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		if _, err := strconv.ParseUint(last, 10, 63); err != nil {
+			return invalid("header.Last-Event-ID: must be a number, got %s", api.Describe(last))
+		}
+		since, err = s.stateIn("since", "s"+last)
+	} else if query.Get("since") != "" {
+		since, err = s.stateIn("since", query.Get("since"))
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case s.watchers <- struct{}{}:
+		defer func() { <-s.watchers }()
+	default:
+		return refuse(http.StatusTooManyRequests, "%d requests already watch what changes", maxWatchers)
+	}
+	ctx, giveUp := context.WithCancelCause(r.Context())
+	defer giveUp(nil)
+	defer s.onHangUp(ctx, giveUp)()
+	out := &events{w: w, form: cmp.Or(streamForm(r), linesType), giveUp: giveUp}
+	var begun bool
+	err = s.actions.WatchChanges(ctx, actions.Watching{
+		Since: since, Path: path, Lines: diff,
+		Send: func(c *api.Changes) error {
+			if !begun { // what is wrong before has a status
+				begun = true
+				out.begin()
+			}
+			line, err := api.Encode(api.ChangesEvent{Event: api.EventChanges, Changes: *c})
+			if err != nil {
+				return err
+			}
+			n, _ := api.StateNumber(c.After)
+			return out.write(api.EventChanges, n, line)
+		},
+		Idle: func() error { return out.send(api.Heartbeat{}) }, Silence: s.heartbeat,
+	})
+	switch {
+	case !begun:
+		return err
+	case ctx.Err() == nil:
+		refusal, id := s.verdict(r, err)
+		_ = out.send(api.Failed{Status: refusal.Status, Detail: api.NewRefusal(refusal, id).Detail, ID: id})
+	}
+	return nil
 }
 
 // stateIn returns the number of a state that a parameter names.

@@ -1,12 +1,17 @@
 package server_test
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/actiond/actiond/actions"
+	"github.com/actiond/actiond/actions/memtree"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server"
 )
@@ -25,8 +30,11 @@ func (w *fakeWorkspace) Await(context.Context)     {}
 func (w *fakeWorkspace) Step() (uint64, bool)      { return 3, true }
 func (w *fakeWorkspace) Living() bool              { return false }
 func (w *fakeWorkspace) Left(time.Time, bool) bool { return false }
-func (w *fakeWorkspace) Dir() string               { return "/w" }
-func (w *fakeWorkspace) Info() api.ChangesInfo     { return w.info }
+func (w *fakeWorkspace) Diff(c *api.Changes, _, _ uint64) {
+	c.Truncated = true
+}
+func (w *fakeWorkspace) Dir() string           { return "/w" }
+func (w *fakeWorkspace) Info() api.ChangesInfo { return w.info }
 
 func (w *fakeWorkspace) Known(n uint64) (kept, given bool) { return n == 3, n > 0 && n <= 3 }
 
@@ -84,4 +92,69 @@ func TestWorkspaceMetrics(t *testing.T) {
 			t.Errorf("%q is not in the metrics", want)
 		}
 	}
+}
+
+// A watch goes on where another one was broken off, and has at most so many readers.
+func TestWatchChanges(t *testing.T) {
+	t.Parallel()
+	tree := memtree.New()
+	s := undoing(t, tree)
+	s.SetHeartbeat(time.Millisecond)
+	h := httptest.NewServer(s)
+	t.Cleanup(h.Close)
+	command("/v1/actions", "a=1").send(s)
+	watch := func(query, accept, last string) (lines *bufio.Scanner, closes func()) {
+		t.Helper()
+		ctx, stop := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL+"/v1/changes?watch=1"+query, nil)
+		must(t, err)
+		r.Header.Set("Accept", accept)
+		r.Header.Set("Last-Event-ID", last)
+		w, err := h.Client().Do(r) //nolint:bodyclose // by closes
+		must(t, err)
+		if w.StatusCode != http.StatusOK || w.Header.Get("Content-Type") != accept {
+			t.Fatalf("got %d %s", w.StatusCode, w.Header.Get("Content-Type"))
+		}
+		return bufio.NewScanner(w.Body), func() { stop(); _ = w.Body.Close() }
+	}
+	want := func(lines *bufio.Scanner, text string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), text) {
+				return
+			}
+		}
+		t.Errorf("the stream ended without %s: %v", text, lines.Err())
+	}
+	lines, closes := watch("&since=s1", linesType, "")
+	want(lines, `{"event":"changes","before":"s1","after":"s2","by":[1],"exact":true,`)
+	want(lines, `{"event":"heartbeat"}`)
+	command("/v1/actions", "a=2").send(s)
+	want(lines, `{"event":"changes","before":"s2","after":"s3","by":[2],"exact":true,`)
+	closes()
+	lines, closes = watch("&diff=1&path=a", eventStreamType, "2")
+	want(lines, "id: 3")
+	want(lines, "event: changes")
+	want(lines, `data: {"event":"changes","before":"s2","after":"s3"`)
+	closes()
+	for query, want := range map[string]string{
+		"&until=s2": "422 query.until", "&since=.": "422 query.since", "&since=s9": "404 There is no state", "&path=../a": "422 query.path", "&diff=2": "422 query.diff", "&wach=1": "400 wach",
+	} {
+		w := get("/v1/changes?watch=1" + query).send(s)
+		if !strings.Contains(fmt.Sprint(w.Code, " ", w.Body), want[4:]) || fmt.Sprint(w.Code) != want[:3] {
+			t.Errorf("%s: got %d %s", query, w.Code, w.Body)
+		}
+	}
+	wantAnswer(t, s, get("/v1/changes?watch=2"), 422, "query.watch")
+	wantAnswer(t, s, get("/v1/changes?since=s2&until=s3&diff=1"), 200, `"diff":"-1\n+2\n","lines":[1,1]`)
+	wrong := get("/v1/changes?watch=1")
+	wrong.header = map[string]string{"Last-Event-ID": "x"}
+	wantAnswer(t, s, wrong, 422, "Last-Event-ID")
+	for range server.MaxWatchers {
+		lines, closes := watch("", linesType, "")
+		want(lines, `"before":"s3","after":"s3"`)
+		defer closes()
+	}
+	wantAnswer(t, s, get("/v1/changes?watch=1"), 429, "16 requests already watch")
+	wantAnswer(t, newServer(t), get("/v1/changes?watch=1"), 409, "is not known")
 }

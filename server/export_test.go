@@ -61,6 +61,7 @@ const (
 	MaxHeader    = maxHeader
 	MaxTunnels   = maxTunnels
 	MaxFollowers = maxFollowers
+	MaxWatchers  = maxWatchers
 )
 
 // SetTunnelIdle sets how long a tunnel may carry nothing.

@@ -231,6 +231,7 @@ type Server struct {
 	actions   *actions.Manager
 	inFlight  chan struct{} // one element per action in flight
 	followers chan struct{} // one element per request that waits for an action which another one carries out
+	watchers  chan struct{} // semaphore of requests that watch what changes
 	terminals chan struct{} // one element per terminal that is attached
 	tunnels   *tunnels
 	hungUp    chan struct{} // closed when terminals, tunnels and MCP clients are to end
@@ -286,6 +287,7 @@ func New(cfg Config) *Server {
 		life:      newLife(cfg.TTL, cfg.Idle),
 		inFlight:  make(chan struct{}, cfg.MaxActions),
 		followers: make(chan struct{}, maxFollowers),
+		watchers:  make(chan struct{}, maxWatchers),
 		started:   time.Now(),
 		terminals: make(chan struct{}, maxTerminals),
 		tunnels:   newTunnels(),
