@@ -146,8 +146,7 @@ func (s *Server) newMCPTools() mcpHandlers {
 func (s *Server) listMCPTools(o *offered) *mcp.ListToolsResult {
 	// The library fills the scope in for its own answers alone, and it may not be empty.
 	result := &mcp.ListToolsResult{Tools: []*mcp.Tool{}, Cacheable: mcp.Cacheable{CacheScope: "private"}}
-	capabilities := s.cfg.Executor.Capabilities()
-	for _, d := range tools.Definitions(o.dialect, func(action string) bool { return capabilities[action].Available }) {
+	for _, d := range tools.Definitions(o.dialect, s.has()) {
 		result.Tools = append(result.Tools, &mcp.Tool{Name: d.Name, Description: d.Description, InputSchema: d.Schema, Annotations: annotations(d)})
 	}
 	return result
@@ -165,7 +164,7 @@ func annotations(d tools.Definition) *mcp.ToolAnnotations {
 		a.OpenWorldHint = new(true)
 	case api.WriteAction{}.Kind():
 		a.IdempotentHint = true
-	case api.EditAction{}.Kind():
+	case api.EditAction{}.Kind(), tools.NeedsUndo:
 	case "": // of these, a task list is kept
 		a.DestructiveHint, a.ReadOnlyHint = new(false), d.Name != "task_tracker"
 	default: // reads and searches

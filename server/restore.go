@@ -35,7 +35,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	paths, err := s.restoredPaths(req.Paths)
+	paths, err := s.relativePaths("body.paths", req.Paths)
 	if err != nil {
 		return err
 	}
@@ -46,11 +46,11 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, restored)
 }
 
-// restoredPaths returns paths relative to the workspace, nil for all of it.
-func (s *Server) restoredPaths(sent []api.FilePath) ([]string, error) {
+// relativePaths returns the paths of a member relative to the workspace, nil for all of it.
+func (s *Server) relativePaths(member string, sent []api.FilePath) ([]string, error) {
 	var paths []string
 	for i, path := range sent {
-		relative, err := s.workspacePath(fmt.Sprintf("body.paths[%d]", i), string(path))
+		relative, err := s.workspacePath(fmt.Sprintf("%s[%d]", member, i), string(path))
 		if err != nil {
 			return nil, err
 		}

@@ -286,3 +286,46 @@ func TestBisect(t *testing.T) {
 	s = undoing(t, again)
 	wantAnswer(t, s, get("/readyz"), 503, "which a bisect left in another state")
 }
+
+// A model reads what changed, and takes it back.
+func TestWorkspaceTools(t *testing.T) {
+	t.Parallel()
+	tree := memtree.New()
+	s := undoing(t, tree)
+	call := func(status int, name, arguments, want string) {
+		t.Helper()
+		w := post("/v1/tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name, arguments)).send(s)
+		a, err := api.DecodeToolAnswer(w.Body.Bytes())
+		if err != nil || w.Code != status || a.Text != want && (!a.IsError || !strings.Contains(a.Text, want)) {
+			t.Errorf("%s %s: got %d, %t %v\n%s\nwant %s", name, arguments, w.Code, a.IsError, err, a.Text, want)
+		}
+	}
+	get("/v1/changes?since=s1").send(s)
+	call(200, "workspace_changes", `{}`, "Nothing that changed is known yet.")
+	call(200, "workspace_undo", `{}`, "Nothing was changed that could be taken back")
+	command("/v1/actions", "a=1 d/b=1").send(s)
+	command("/v1/actions", "a=2").send(s)
+	call(200, "workspace_changes", `{}`, "Since s2:\nmodified a (+1 -1)\n-1\n+2\nThe last changes, the newest first:\naction 4 (run): 0 created, 1 modified, 0 deleted, 0 renamed\naction 3 (run): 2 created, 0 modified, 0 deleted, 0 renamed")
+	call(200, "workspace_changes", `{"since":"s1","paths":["d","c"]}`, "Since s1:\ncreated d/b (+1 -1)\n-\n+1\nThe last changes, the newest first:\naction 4 (run): 0 created, 1 modified, 0 deleted, 0 renamed\naction 3 (run): 2 created, 0 modified, 0 deleted, 0 renamed")
+	tree.Processes, tree.Refuse = []int{7}, []string{"d/b"}
+	call(200, "workspace_undo", `{"action":3}`, "Restored. This changed:\ndeleted a\nnot restored: d/b: it changed since\n1 processes that were started before go on, and may have replaced files open.")
+	call(200, "workspace_undo", `{"paths":["/w/a"]}`, "Restored. This changed:\ncreated a\n1 processes that were started before go on, and may have replaced files open.")
+	call(200, "workspace_undo", `{"paths":["../a"]}`, "paths[0]: must be in the workspace")
+	call(200, "workspace_undo", `{"action":99}`, "What the action 99 changed is not known")
+	call(200, "workspace_changes", `{"since":"."}`, "since: must be a state")
+	if got := tree.Show(); got != "a=2 d/b=1" {
+		t.Errorf("the files are %s", got)
+	}
+	wantAnswer(t, s, post("/v1/tools/translate", `{"name":"workspace_undo"}`), 200, "This tool has no action: call it by /v1/tools/call")
+	for _, q := range []request{get("/v1/tools"), get("/v1/tools?dialect=gemini&format=mcp")} {
+		if w := q.send(s); !strings.Contains(w.Body.String(), `"name":"workspace_undo"`) {
+			t.Errorf("got %s", w.Body)
+		}
+		if w := q.send(newServer(t, withWorkspace)); strings.Contains(w.Body.String(), "workspace_undo") || !strings.Contains(w.Body.String(), "workspace_changes") {
+			t.Errorf("facts alone: got %s", w.Body)
+		}
+		if w := q.send(newServer(t)); strings.Contains(w.Body.String(), "workspace_") {
+			t.Errorf("without a workspace: got %s", w.Body)
+		}
+	}
+}

@@ -17,14 +17,26 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	if !tools.Known(dialect) {
 		return unknownDialect(dialect)
 	}
-	capabilities := s.cfg.Executor.Capabilities()
-	list := tools.Definitions(dialect, func(action string) bool { return capabilities[action].Available })
-	body, err := tools.EncodeDefinitions(list, query.Get("format"))
+	body, err := tools.EncodeDefinitions(tools.Definitions(dialect, s.has()), query.Get("format"))
 	if err != nil {
 		return api.BadRequest(err.Error())
 	}
 	httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, body)
 	return nil
+}
+
+// has returns a function that says whether the sandbox has what a tool needs.
+func (s *Server) has() func(need string) bool {
+	capabilities, mode := s.cfg.Executor.Capabilities(), s.changesInfo().Mode
+	return func(need string) bool {
+		switch need {
+		case tools.NeedsChanges:
+			return mode != api.ChangesOff
+		case tools.NeedsUndo:
+			return mode == api.ChangesUndo
+		}
+		return capabilities[need].Available
+	}
 }
 
 func unknownDialect(name string) error {
@@ -51,11 +63,18 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 
 // toolCall returns the call of the action of a tool.
 func (s *Server) toolCall(sent api.ToolCall) *call {
-	req, answer := s.understand(sent)
+	req, answer, workspace := s.understand(sent)
 	var c *call
-	if req.Action != nil {
+	switch {
+	case req.Action != nil:
 		c = newCall(req, req.Action.Kind(), formTool)
-	} else {
+	case workspace != nil:
+		req.Session, req.Changes = sent.Session, sent.Changes
+		c = newCall(req, workspaceKind(workspace), formTool)
+		c.Do = func(ctx context.Context, _ api.Watch) (api.Observation, error) {
+			return s.workspaceTool(ctx, *workspace)
+		}
+	default:
 		req.Session, req.Changes = sent.Session, sent.Changes
 		c = newCall(req, answer.Observation.Kind(), formTool)
 		c.Do = func(context.Context, api.Watch) (api.Observation, error) {
@@ -90,7 +109,10 @@ func (s *Server) translateTool(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, answer := s.understand(call)
+	req, answer, workspace := s.understand(call)
+	if workspace != nil {
+		answer.Observation = api.ErrorObservation{Content: "This tool has no action: call it by /v1/tools/call"}
+	}
 	if req.Action == nil {
 		answer.Observation = s.tasks.Answer(call.Session, answer.Observation)
 		answer.IsError, answer.ErrorCode = api.ToolFailure(answer.Observation)
@@ -119,16 +141,16 @@ func (s *Server) readToolCall(r *http.Request, begun time.Time) (call api.ToolCa
 }
 
 // understand makes a request of a call; its action is nil where the answer has
-// the observation already.
-func (s *Server) understand(call api.ToolCall) (api.Request, api.ToolAnswer) {
+// the observation already, or the call is about the workspace.
+func (s *Server) understand(call api.ToolCall) (api.Request, api.ToolAnswer, *tools.Workspace) {
 	answer := api.ToolAnswer{ID: call.ID}
 	parsed, problem := tools.Parse(call.Dialect, call.Name, call.Arguments)
 	if problem != nil {
 		answer.Observation = problem.Observation()
-		return api.Request{}, answer
+		return api.Request{}, answer, nil
 	}
 	answer.Observation, answer.Repaired = parsed.Answer, parsed.Repaired
-	return api.Request{Action: parsed.Action, Session: call.Session, Changes: call.Changes, Timeout: shorter(call.Timeout, parsed.Timeout)}, answer
+	return api.Request{Action: parsed.Action, Session: call.Session, Changes: call.Changes, Timeout: shorter(call.Timeout, parsed.Timeout)}, answer, parsed.Workspace
 }
 
 // shorter returns the smaller of two limits, where nil and 0 mean no limit: a

@@ -14,14 +14,14 @@ type Definition struct {
 	Description string
 	// Schema is the JSON Schema of the arguments.
 	Schema json.RawMessage
-	// Action is the kind of the tool's actions, "" if it does not use the sandbox.
+	// Action is the kind of the tool's actions, NeedsChanges or NeedsUndo, or "" if it does not use the sandbox.
 	Action string
 
 	params []param
 }
 
 // Definitions returns the tools of a dialect that a sandbox supports: those that need an
-// action, such as "run_ipython", for which can returns true, and those that need none. An
+// action, such as "run_ipython", NeedsChanges or NeedsUndo, for which can returns true, and those that need none. An
 // unknown dialect has no tools.
 func Definitions(dialect string, can func(action string) bool) []Definition {
 	list := []Definition{}

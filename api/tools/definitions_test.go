@@ -185,6 +185,7 @@ func TestDefinitionsOfWhatThereIs(t *testing.T) {
 		{"gemini", []string{"read", "write", "edit", "list_directory", "glob", "grep", "run"}, "read_file write_file replace list_directory glob grep_search run_shell_command"},
 		{"strands", nil, ""},
 		{"anthropic", []string{"run", "edit"}, "bash str_replace_based_edit_tool"},
+		{"strands", []string{"workspace_changes", "workspace_undo"}, "workspace_changes workspace_undo"},
 		{"nobody's", []string{"run"}, ""},
 	} {
 		if got := names(tt.dialect, tt.can...); got != tt.want {

@@ -25,6 +25,8 @@ type Call struct {
 	Timeout *float64
 	// Answer is the observation of a call without an action, otherwise nil.
 	Answer api.Observation
+	// Workspace is a call about the changes of the workspace, which has neither; nil for others.
+	Workspace *Workspace
 	// Repaired lists, in a sentence each, the repairs of arguments that were invalid JSON;
 	// nil if they were valid.
 	Repaired []string
@@ -71,11 +73,11 @@ func Known(dialect string) bool {
 
 // dialects is the table of all tools that a model may call.
 var dialects = map[string][]tool{
-	Default:                        openHands,
-	string(api.DialectOpenHandsV1): openHandsV1,
-	string(api.DialectGemini):      gemini,
-	string(api.DialectStrands):     strands,
-	string(api.DialectAnthropic):   anthropic,
+	Default:                        slices.Concat(openHands, workspaceTools),
+	string(api.DialectOpenHandsV1): slices.Concat(openHandsV1, workspaceTools),
+	string(api.DialectGemini):      slices.Concat(gemini, workspaceTools),
+	string(api.DialectStrands):     slices.Concat(strands, workspaceTools),
+	string(api.DialectAnthropic):   slices.Concat(anthropic, workspaceTools),
 }
 
 // find looks a tool up by one of its names.

@@ -1,6 +1,7 @@
 package tools_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -104,7 +105,7 @@ func TestTranslate(t *testing.T) {
 			if dialect == tools.Default {
 				dialect = ""
 			}
-			shared := d.Name == "think" || d.Name == "finish" || d.Name == "task_tracker"
+			shared := d.Name == "think" || d.Name == "finish" || d.Name == "task_tracker" || strings.HasPrefix(d.Name, "workspace_") // see TestWorkspace
 			if !seen[dialect+" "+d.Name] && !shared {
 				t.Errorf("no test translates %s of %q", d.Name, dialect)
 			}
@@ -113,3 +114,31 @@ func TestTranslate(t *testing.T) {
 }
 
 func everything(string) bool { return true }
+
+func TestWorkspace(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range tools.Dialects() {
+		for _, tt := range []struct {
+			name, arguments string
+			want            tools.Workspace
+		}{
+			{"workspace_changes", "", tools.Workspace{}},
+			{"workspace_changes", `{"since": "s1", "paths": ["a"], "thought": "t"}`, tools.Workspace{Since: "s1", Paths: []string{"a"}}},
+			{"workspace_undo", `{"paths": []}`, tools.Workspace{Undo: true}},
+			{"workspace_undo", `{"action": "17", "paths": "[\"a\", \"b\"]", "security_risk": "LOW"}`, tools.Workspace{Undo: true, Action: 17, Paths: []string{"a", "b"}}},
+		} {
+			call, problem := tools.Parse(dialect, tt.name, tt.arguments)
+			if problem != nil || call.Workspace == nil || !reflect.DeepEqual(*call.Workspace, tt.want) {
+				t.Errorf("%s %s %s: got %+v, %v", dialect, tt.name, tt.arguments, call.Workspace, problem)
+			}
+		}
+	}
+	for arguments, want := range map[string]string{
+		`{"action": 0}`: `"action"`, `{"action": -1}`: `"action"`, `{"action": "x"}`: `"action"`, `{"paths": [1]}`: `"paths"`, `{"since": "s1"}`: `"since"`,
+		`{"paths": ["a"` + strings.Repeat(`, "a"`, 100) + `]}`: "at most 100 paths, got 101",
+	} {
+		if _, problem := tools.Parse("", "workspace_undo", arguments); problem == nil || !strings.Contains(problem.Text, want) {
+			t.Errorf("%.50s: got %v", arguments, problem)
+		}
+	}
+}
