@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/random"
@@ -61,14 +62,19 @@ func (c *Client) KeepAttempt(ctx context.Context, id string) (api.Restored, erro
 	return c.endAttempt(ctx, id, "keep")
 }
 
-// DiscardAttempt ends an open attempt and takes back all that changed since its begin, as [Client.Restore] does.
-func (c *Client) DiscardAttempt(ctx context.Context, id string) (api.Restored, error) {
-	return c.endAttempt(ctx, id, "discard")
+// DiscardAttempt ends an open attempt and takes back all that changed since its begin, as [Client.Restore] does; with force also
+// while actions run.
+func (c *Client) DiscardAttempt(ctx context.Context, id string, force bool) (api.Restored, error) {
+	how := "discard"
+	if force {
+		how += "?force=true"
+	}
+	return c.endAttempt(ctx, id, how)
 }
 
 func (c *Client) endAttempt(ctx context.Context, id, how string) (api.Restored, error) {
 	var restored api.Restored
-	return restored, c.long(ctx, "/v1/attempts/"+url.PathEscape(id)+"/"+how, struct{}{}, &restored)
+	return restored, c.long(ctx, "/v1/attempts/"+url.PathEscape(id)+"/"+how, nil, &restored)
 }
 
 // ErrBisect reports a bisect that ended without a result.
@@ -98,7 +104,7 @@ func (c *Client) Bisect(ctx context.Context, r api.BisectRequest, event func(api
 			return false, callersError{err}
 		}
 		if e.Event == api.BisectError {
-			return false, fmt.Errorf("%w: %s", ErrBisect, oneLine(e.Detail))
+			return false, fmt.Errorf("%w: %s", ErrBisect, oneLine(strings.TrimSpace(e.Detail)))
 		}
 		return e.Event != api.BisectResult, nil
 	})
@@ -167,8 +173,11 @@ type watchLine struct {
 	Detail string `json:"detail"`
 }
 
-// long is for requests that take as long as they need.
+// long posts JSON, unless v is nil, and waits as long as the request needs.
 func (c *Client) long(ctx context.Context, path string, v, answer any) error {
+	if v == nil {
+		return c.call(ctx, http.MethodPost, path, "", nil, answer, c.maxResponse)
+	}
 	body, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("calling %s: %w", path, err)

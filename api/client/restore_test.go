@@ -64,12 +64,12 @@ func TestRestoreMethods(t *testing.T) {
 			[]api.Attempt{{Attempt: "x", Action: "y", Before: "s1"}},
 		},
 		{
-			"keep", `POST /v1/attempts/x/keep {}`, restoredJSON,
+			"keep", `POST /v1/attempts/x/keep `, restoredJSON,
 			func(ctx context.Context, c *client.Client) (any, error) { return c.KeepAttempt(ctx, "x") }, restored,
 		},
 		{
-			"discard", `POST /v1/attempts/x/discard {}`, restoredJSON,
-			func(ctx context.Context, c *client.Client) (any, error) { return c.DiscardAttempt(ctx, "x") }, restored,
+			"discard", `POST /v1/attempts/x/discard?force=true `, restoredJSON,
+			func(ctx context.Context, c *client.Client) (any, error) { return c.DiscardAttempt(ctx, "x", true) }, restored,
 		},
 		{
 			"changes", `GET /v1/changes?diff=1&path=a&since=3&until=s5 `, `{"exact":true,"counts":{"created":0,"modified":0,"deleted":0,"renamed":0,"meta":0},"paths":[],"truncated":false}`,

@@ -45,6 +45,7 @@ are kept.`,
 	c.Flags().BoolVar(&a.ifSucceeds, "keep-if-succeeds", false, "keep what changed if the exit code is 0, and discard it otherwise")
 	c.Flags().BoolVar(&a.keep, "keep", false, "keep the effects of the open attempt")
 	c.Flags().BoolVar(&a.discard, "discard", false, "discard the effects of the open attempt")
+	c.Flags().BoolVar(&a.force, "force", false, "discard also while other actions run")
 	opts.addTimeout(c)
 	opts.addPlace(c)
 	a.format = output.AddFormat(c, "text", "json", "yaml")
@@ -100,7 +101,7 @@ type attempt struct {
 	format  *output.Format
 	sandbox string // its name or id, as it was typed
 
-	ifSucceeds, keep, discard bool
+	ifSucceeds, keep, discard, force bool
 }
 
 // Ends of an attempt.
@@ -144,7 +145,7 @@ func (a *attempt) end(ctx context.Context, id string, keep bool) (api.Restored, 
 	if keep {
 		return a.client.KeepAttempt(ctx, id)
 	}
-	return a.client.DiscardAttempt(ctx, id)
+	return a.client.DiscardAttempt(ctx, id, a.force)
 }
 
 // attemptList is the output of attempt without a command.
@@ -227,7 +228,7 @@ func (a *attempt) decided(ctx context.Context, info *attemptInfo, keep bool) (*a
 		_, _ = fmt.Fprintln(a.p.Stderr, info.State)
 	}
 	if keep {
-		return &restored, nil
+		return nil, nil //nolint:nilnil // nothing was restored
 	}
 	return &restored, a.p.refused(&restored)
 }

@@ -46,7 +46,7 @@ func TestAttemptCommand(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q, %q", tt.args, code, stdout, stderr)
 		}
 		asked := f.take("POST /v1/attempts/")
-		if tt.end == "" && len(asked) > 0 || tt.end != "" && (len(asked) != 1 || !strings.HasSuffix(asked[0], "/"+tt.end+" {}")) {
+		if tt.end == "" && len(asked) > 0 || tt.end != "" && (len(asked) != 1 || !strings.HasSuffix(asked[0], "/"+tt.end)) {
 			t.Errorf("%s: asked %q", tt.args, asked)
 		}
 	}
@@ -103,7 +103,7 @@ func TestAttemptOnTerminal(t *testing.T) {
 		}
 		y.ends(1)
 		asked := f.take("POST /v1/attempts/")
-		if ended := slices.ContainsFunc(asked, func(line string) bool { return want != "" && strings.HasSuffix(line, "/"+want+" {}") }); ended != (want != "") || len(asked) > 1 {
+		if ended := slices.ContainsFunc(asked, func(line string) bool { return want != "" && strings.HasSuffix(line, "/"+want) }); ended != (want != "") || len(asked) > 1 {
 			t.Errorf("%q: asked %q", answer, asked)
 		}
 	}

@@ -72,7 +72,6 @@ func (p *program) findCulprit(ctx context.Context, c *client.Client, request api
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(p.Stderr, format+"\n", args...) }
 	progress := p.Progress()
 	defer progress.End()
-	said := ""
 	last, err := c.Bisect(ctx, request, func(e api.BisectEvent) error {
 		switch e.Event {
 		case api.BisectTesting:
@@ -84,7 +83,6 @@ func (p *program) findCulprit(ctx context.Context, c *client.Client, request api
 				code = fmt.Sprintf(" (exit code %d)", *e.ExitCode)
 			}
 			say("%s: %s%s", stateText(e), output.Clean(e.Verdict), code)
-			said = e.Output
 		}
 		return nil
 	})
@@ -93,7 +91,7 @@ func (p *program) findCulprit(ctx context.Context, c *client.Client, request api
 	case ctx.Err() != nil:
 		return nil, &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the workspace becomes what it was before"}
 	case errors.Is(err, client.ErrBisect):
-		p.printTail(said + last.Output)
+		p.printTail(last.Output)
 		return nil, err
 	case err != nil:
 		return nil, err

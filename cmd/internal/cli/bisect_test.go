@@ -9,7 +9,7 @@ import (
 
 const testedLines = `{"event":"testing","state":"s30","n":30,"left":5}` + "\n" + `{"event":"heartbeat"}` + "\n" +
 	`{"event":"tested","state":"s30","n":30,"verdict":"good","exit_code":0}` + "\n" +
-	`{"event":"testing","state":"s42","n":41,"left":1}` + "\n" + `{"event":"tested","state":"s42","n":41,"verdict":"bad","exit_code":2,"output":"a\u001b\nb\n"}` + "\n"
+	`{"event":"testing","state":"s42","n":41,"left":1}` + "\n" + `{"event":"tested","state":"s42","n":41,"verdict":"bad","exit_code":2}` + "\n"
 
 func TestBisectCommand(t *testing.T) {
 	t.Parallel()
@@ -36,7 +36,7 @@ func TestBisectCommand(t *testing.T) {
 		found.N != 41 || found.Action.ID != "a" || found.Changes.Counts.Modified != 1 {
 		t.Errorf("got %+v, %v", found, err)
 	}
-	f.answer("POST /v1/bisect", testedLines+`{"event":"error","tests":2,"detail":"the test does not exist"}`+"\n")
+	f.answer("POST /v1/bisect", testedLines+`{"event":"error","tests":2,"detail":"the test does not exist\n","output":"a\u001b\nb\n"}`+"\n")
 	code, stdout, stderr = m.run("bisect", "--good", "a", "--bad", "50", "box", "--", "tset")
 	if code != 1 || stdout != "" || !strings.HasSuffix(stderr, "  a\\x1b\n  b\nruntimectl: the bisect has no result: the test does not exist\n") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)

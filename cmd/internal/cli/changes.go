@@ -185,8 +185,12 @@ func pathText(c api.ChangedPath) string {
 
 // printRest prints that a list of paths is cut, the numbers of ignored changes, and why the changes are not exact.
 func printRest(w io.Writer, c *api.Changes) {
-	if c.Truncated {
+	n := c.Counts
+	switch all := n.Created + n.Modified + n.Deleted + n.Renamed + n.Meta; {
+	case c.Truncated && len(c.Paths) < all:
 		_, _ = fmt.Fprintf(w, "there are more: %s\n", summary(c))
+	case c.Truncated:
+		_, _ = fmt.Fprintln(w, "the lines of some files are left out")
 	}
 	for group, n := range c.Ignored {
 		_, _ = fmt.Fprintf(w, "ignored in %s: %d\n", output.Clean(group), n)
