@@ -14,13 +14,13 @@ from ._errors import (
 )
 from ._sync import Client, Sandbox, docker, local
 from ._types import (
-    Entry, ExecResult, FileInfo, Output, Page, Port, Preview, Record, RunResult, SandboxInfo, ToolResult, Waiting,
+    Attempt, Entry, ExecResult, FileInfo, Output, Page, Port, Preview, Record, RunResult, SandboxInfo, ToolResult, Waiting,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ActiondError", "AsyncClient", "AsyncSandbox", "Busy", "Client", "Cut", "Entry", "ExecFailed", "ExecResult", "Failed",
+    "ActiondError", "AsyncClient", "AsyncSandbox", "Attempt", "Busy", "Client", "Cut", "Entry", "ExecFailed", "ExecResult", "Failed",
     "FileInfo", "Forbidden", "Gone", "IsDirectory", "Malformed", "NotDirectory", "NotFound", "NotRun", "Output", "Page",
     "Port", "Preview", "Record", "Refused", "RunResult", "Sandbox", "SandboxInfo", "ToolResult", "TooLarge", "Unknown",
     "Unreachable", "Waiting", "async_docker", "async_local", "docker", "local",

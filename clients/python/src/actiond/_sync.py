@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import shlex
 import ssl
 import stat
 import tempfile
@@ -24,7 +25,7 @@ from ._errors import (
 )
 from ._http_sync import SILENCE, Body, Http, Pool, Tries, decode, encode, repeat
 from ._types import (
-    Entry, ExecResult, FileInfo, Output, Page, Port, Preview, Record, RunResult, SandboxInfo, ToolResult, maybe, pick,
+    Attempt, Entry, ExecResult, FileInfo, Output, Page, Port, Preview, Record, RunResult, SandboxInfo, ToolResult, maybe, pick,
     unbase64,
 )
 
@@ -32,6 +33,7 @@ MiB = 1 << 20
 WAIT = 20  # seconds after which the server answers a request in any case
 INLINE = 256 << 10  # bytes of input that are sent with the action
 CREATION = 900.0  # seconds: a gateway answers when the image is pulled
+LONG = 600.0  # seconds: a restore of many files
 LINES = "application/x-ndjson"
 Observation = Dict[str, Any]
 
@@ -548,6 +550,108 @@ class Sandbox:
                 _io.blocking(spool.write, data)
             mode = answer.headers.get("x-file-mode", "")
             return int(mode, 8) & 0o777 if mode.isdecimal() and len(mode) < 6 and set(mode) <= set("01234567") else 0o644
+
+    # What actions change in the workspace. States are "s16", names of checkpoints, or numbers of actions, for the states after these.
+
+    def changes(self, since: Union[str, int], until: Union[str, int] = "", *, path: str = "", diff: bool = False) -> Dict[str, Any]:
+        """Return what changed between two states, by default until now, as the API describes it; with `diff` also the lines."""
+        query = _query(since=since, until=until, path=path, diff="1" if diff else None)
+        return self._http.tell("GET", f"/v1/changes{query}", most=64 * MiB)
+
+    def restore(self, to: Union[str, int], *, paths: Optional[Sequence[str]] = None, dry_run: bool = False,
+                      force: bool = False) -> Dict[str, Any]:
+        """Make the workspace what it was in a state, or only some paths, and return what that changed.
+
+        `refused` of the result are the paths that cannot be restored, and `restore(result["before"])` takes it back. With
+        `dry_run` nothing is changed. Refused with status 409: an action runs; `force` does it all the same. NotFound, Gone: there
+        is no such state. Cut: it may have been done.
+        """
+        return self._restore({"to": str(to), "paths": None if paths is None else list(paths), "dry_run": dry_run, "force": force})
+
+    def undo(self, before: Optional[int] = None, *, only: Optional[int] = None, paths: Optional[Sequence[str]] = None,
+                   dry_run: bool = False, force: bool = False) -> Dict[str, Any]:
+        """Take back the last change, or all since before an action; with `only` that action alone. Otherwise as `restore`.
+
+        Paths that changed after the action `only` are in `refused`.
+        """
+        what: Dict[str, Any] = {"before": before, "only": only, "last": before is None and only is None}
+        return self._restore({**what, "paths": None if paths is None else list(paths), "dry_run": dry_run, "force": force})
+
+    def _restore(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        sent = {name: value for name, value in request.items() if value not in (None, False)}
+        return self._http.tell("POST", "/v1/restore", sent, tries=1, most=64 * MiB, silence=LONG)
+
+    def checkpoint(self, name: str, *, verify: bool = False) -> Dict[str, Any]:
+        """Give the present state a name. `missing` of the result counts files that a restore would refuse.
+
+        With `verify` every file is looked at. Refused with status 409: the name is taken.
+        """
+        return self._http.tell("POST", "/v1/checkpoints", {"name": name, "verify": verify}, tries=1, silence=LONG)
+
+    def checkpoints(self) -> List[Dict[str, Any]]:
+        """Return the checkpoints, the oldest first."""
+        return pick(self._http.tell("GET", "/v1/checkpoints"), "checkpoints", list)
+
+    def remove_checkpoint(self, name: str) -> None:
+        """Remove a checkpoint. NotFound: there is none."""
+        self._http.tell("DELETE", f"/v1/checkpoints/{quote(name, safe='')}", tries=1)
+
+    def attempt(self, action: str, args: Mapping[str, Any], *, session: str = "", wait: Optional[float] = None,
+                      action_id: Optional[str] = None) -> Attempt:
+        """Carry out an action as `act` does whose effects `keep` or `discard` then decides, with the id of the result.
+
+        After an exception the attempt may be open: see `attempts`. Refused with status 409: another one is.
+        """
+        key = _identity(action_id)
+        body = _body(action, args, session, wait)
+        try:
+            o = _checked(self._result("POST", "/v1/attempts", body, key), key)
+        except (ActiondError, GeneratorExit):
+            raise
+        except BaseException:
+            self._abandon(key)
+            raise
+        record = self._http.tell("GET", f"/v1/actions/{quote(key, safe='')}?wait=0", most=64 * MiB)
+        return Attempt(key, o, pick(record, "changes", dict))
+
+    def attempts(self) -> List[Dict[str, Any]]:
+        """Return the open attempts, one at most; their ids are in `attempt`."""
+        return pick(self._http.tell("GET", "/v1/attempts"), "attempts", list)
+
+    def keep(self, attempt: str) -> Dict[str, Any]:
+        """End an attempt and keep its effects, which are returned. NotFound: it is not open."""
+        return self._http.tell("POST", f"/v1/attempts/{quote(attempt, safe='')}/keep", tries=1, most=64 * MiB)
+
+    def discard(self, attempt: str, *, force: bool = False) -> Dict[str, Any]:
+        """End an attempt and take back all that changed since its begin, as `restore` does. NotFound: it is not open."""
+        path = f"/v1/attempts/{quote(attempt, safe='')}/discard{_query(force='true' if force else None)}"
+        return self._http.tell("POST", path, tries=1, most=64 * MiB, silence=LONG)
+
+    def bisect(self, good: Union[str, int], bad: Union[str, int], command: Union[str, Sequence[str]], *,
+                     timeout: Optional[float] = None) -> Iterator[Dict[str, Any]]:
+        """Find the action that broke something: yield the events as the API describes them, "result" at the end.
+
+        `command` is a line for /bin/sh, or words: exit code 0 is good, 125 cannot be tested, others are bad. A test may take
+        `timeout` seconds, by default 600. Leaving the iteration ends the bisect; the present is restored in any case.
+
+        Failed: a test could not be carried out. Cut: the connection broke, which ended the bisect.
+        """
+        line = command if isinstance(command, str) else shlex.join(command)
+        asked: Dict[str, Any] = {"good": str(good), "bad": str(bad), "command": line, **({"timeout": timeout} if timeout else {})}
+        headers = {"Accept": LINES}
+        try:
+            with self._http.ask("POST", "/v1/bisect", body=encode(asked), kind="application/json", headers=headers) as answer:
+                answer.paced = False
+                name = ""
+                while name != "result":
+                    event = decode(answer.line(16 * MiB))
+                    name = pick(event, "event", str)
+                    if name == "error":
+                        raise Failed(pick(event, "detail", str))
+                    if name in ("testing", "tested", "result"):
+                        yield event
+        except ActiondError as e:
+            Tries("", "bisect", 1).again(e)
 
     # Tools of models, sessions, ports and the server.
 

@@ -177,7 +177,7 @@ class Record:
     `state` is "reserved", "running", "done", "cancelled", "refused" or "unknown"; `outcome` is "running",
     "succeeded", "failed", "cancelled", "not_started" or "unknown"; `kind` is the action's name, and `text` the start
     of its command. `begin` and `end` are times as in RFC 3339; `end` is "" where there is none. `observation` is the
-    result, empty while there is none and in lists.
+    result, empty while there is none and in lists. `n` is the number that `undo` takes.
     """
 
     id: str
@@ -192,6 +192,7 @@ class Record:
     output_bytes: int
     waiting: Optional[Waiting]
     observation: Dict[str, Any] = field(repr=False)
+    n: int = 0
 
     @property
     def ended(self) -> bool:
@@ -201,7 +202,20 @@ class Record:
     @classmethod
     def of(cls, a: Any) -> Record:
         return cls(**_words(a, "id state outcome code session kind text begin end"), output_bytes=pick(a, "output_bytes", int),
-                   waiting=Waiting.of(a), observation=pick(a, "observation", dict))
+                   waiting=Waiting.of(a), observation=pick(a, "observation", dict), n=pick(a, "n", int))
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An action whose effects are kept or discarded.
+
+    `id` is also that of the action, `observation` its result, and `changes` is what it changed as the API describes it, empty
+    where that is not known.
+    """
+
+    id: str
+    observation: Dict[str, Any] = field(repr=False)
+    changes: Dict[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
