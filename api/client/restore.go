@@ -156,6 +156,9 @@ func (c *Client) WatchChanges(ctx context.Context, q ChangesQuery, change func(a
 			if line.After != "" {
 				q.Since = line.After
 			}
+			if line.None() && line.Exact { // the present, from which a watch begins
+				return true, nil
+			}
 			if err := change(line.Changes); err != nil {
 				return false, callersError{err}
 			}

@@ -161,7 +161,7 @@ func TestWatchChanges(t *testing.T) {
 		asked = append(asked, r.URL.RawQuery)
 		switch len(asked) {
 		case 1:
-			write(t, w, change("s3", "s4")+`{"event":"heartbeat"}`+"\n"+change("s4", "s6"))
+			write(t, w, `{"event":"changes","before":"s3","after":"s3","exact":true,"counts":{},"paths":[]}`+"\n"+change("s3", "s4")+`{"event":"heartbeat"}`+"\n"+change("s4", "s6"))
 		case 2:
 			write(t, w, change("s6", "s7"))
 		default:

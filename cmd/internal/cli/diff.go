@@ -96,15 +96,11 @@ func changesOf(ctx context.Context, c *client.Client, word string) (q client.Cha
 		if from == "" {
 			return q, command.Invalid("%q has no state before the dots: write FROM..TO or FROM..", word)
 		}
-		if q.Since, err = stateNamed(ctx, c, from); err == nil && to != "" {
-			q.Until, err = stateNamed(ctx, c, to)
-		}
-		return q, err
+		return client.ChangesQuery{Since: from, Until: to}, nil
 	}
 	n, err := strconv.ParseUint(word, 10, 64)
 	if err != nil && word != "" {
-		q.Since, err = stateNamed(ctx, c, word)
-		return q, err
+		return client.ChangesQuery{Since: word}, nil //nolint:nilerr // it is no number
 	}
 	entry, err := changeEntry(ctx, c, n)
 	if err == nil && (entry.Before == "" || entry.After == "") {
@@ -134,21 +130,4 @@ func changeEntry(ctx context.Context, c *client.Client, n uint64) (api.ChangeEnt
 		return api.ChangeEntry{}, errNoChanges
 	}
 	return api.ChangeEntry{}, command.Missing("action %d is not in the log of changes: it changed nothing, or is no longer kept", n)
-}
-
-// stateNamed returns the state that a word names, which may be a checkpoint, or the word.
-func stateNamed(ctx context.Context, c *client.Client, word string) (string, error) {
-	if _, isState := api.StateNumber(word); isState || strings.Trim(word, "0123456789") == "" {
-		return word, nil
-	}
-	list, err := c.Checkpoints(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, point := range list {
-		if point.Name == word {
-			return point.State, nil
-		}
-	}
-	return "", command.Missing("%q: no such state or checkpoint; 'runtimectl checkpoint --list' names those that there are", word)
 }

@@ -20,10 +20,9 @@ func TestDiffCommand(t *testing.T) {
 		"GET /v1/changes/log?limit=100": `{"entries":[{"n":null,"kind":"outside","cause":"outside","before":"s7","after":"s8","counts":{},"exact":true},` +
 			`{"n":4,"kind":"exec","cause":"action","before":"s5","after":"s6","counts":{},"exact":true},` +
 			`{"n":3,"kind":"run","cause":"action","before":"s4","after":"s5","counts":{},"exact":true}]}`,
-		"GET /v1/checkpoints": `{"checkpoints":[{"name":"first","state":"s1"}]}`,
 	})
 	for word, query := range map[string]string{
-		"": "since=s5&until=s6", "3": "since=s4&until=s5", "s2": "since=s2", "first": "since=s1", "first..": "since=s1", "2..4": "since=2&until=4", "s1..first": "since=s1&until=s1",
+		"": "since=s5&until=s6", "3": "since=s4&until=s5", "s2": "since=s2", "first": "since=first", "first..": "since=first", "2..4": "since=2&until=4", "s1..first": "since=s1&until=first",
 	} {
 		f.answer("GET /v1/changes?diff=1&"+query, string(body))
 		f.take("")
