@@ -39,7 +39,7 @@ func (m *Manager) AttemptOf(action string) string {
 // BeginAttempt keeps the present state before an action that is about to start. Its id is that of the action, so that a request
 // that is sent again gets the same one. An action that came before opens none.
 func (m *Manager) BeginAttempt(ctx context.Context, action string) error {
-	if err := m.canUndo(); err != nil {
+	if err := m.canUndo(ctx); err != nil {
 		return err
 	}
 	m.pinning.Lock()
@@ -108,7 +108,7 @@ func (m *Manager) endAttempt(id string) error {
 
 // DiscardAttempt restores the state before an attempt, and closes it.
 func (m *Manager) DiscardAttempt(ctx context.Context, id string, force bool) (*api.Restored, error) {
-	if err := m.canUndo(); err != nil {
+	if err := m.canUndo(ctx); err != nil {
 		return nil, err
 	}
 	return m.restore(ctx, force, func() (*api.Restored, error) {

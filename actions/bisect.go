@@ -43,10 +43,9 @@ type Bisect struct {
 
 // NewBisect begins a bisect: until the end of Run no action begins. The error is an *api.Error if the caller is wrong.
 func (m *Manager) NewBisect(ctx context.Context, req api.BisectRequest) (b *Bisect, err error) {
-	if err := m.canUndo(); err != nil {
+	if err := m.canUndo(ctx); err != nil {
 		return nil, err
 	}
-	m.settle(ctx)
 	free, err := m.effects.hold(ctx, holdBisect, false)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,6 @@ const (
 
 // present returns the present state, and with verify lists everything before. The error is an *api.Error if it is not known.
 func (m *Manager) present(ctx context.Context, verify bool) (uint64, error) {
-	m.settle(ctx)
 	e := m.effects
 	if err := e.lockUnlessBisect(ctx); err != nil {
 		return 0, err
@@ -53,7 +52,7 @@ func (m *Manager) Checkpoint(ctx context.Context, req api.CheckpointRequest) (ap
 }
 
 func (m *Manager) checkpoint(ctx context.Context, req api.CheckpointRequest) (p api.Pin, err error) {
-	if err := m.canUndo(); err != nil {
+	if err := m.canUndo(ctx); err != nil {
 		return p, err
 	}
 	m.pinning.Lock()

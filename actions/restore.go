@@ -10,10 +10,11 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// canUndo refuses what needs contents where none are kept.
-func (m *Manager) canUndo() error {
+// canUndo refuses what needs contents where none are kept, which the first state tells.
+func (m *Manager) canUndo(ctx context.Context) error {
 	why := "the server follows no changes, see --changes"
 	if w := m.effects.workspace; w != nil {
+		m.settle(ctx)
 		why = w.NoUndo()
 	}
 	if why != "" {
@@ -121,7 +122,7 @@ func (m *Manager) last() (uint64, error) {
 // Restore makes the workspace what it was. Paths are relative to it, nil for everything. No action begins meanwhile. The error
 // is an *api.Error if the caller is wrong.
 func (m *Manager) Restore(ctx context.Context, req api.RestoreRequest, paths []string) (*api.Restored, error) {
-	if err := m.canUndo(); err != nil {
+	if err := m.canUndo(ctx); err != nil {
 		return nil, err
 	}
 	options := api.RestoreOptions{Paths: paths, All: req.All, DryRun: req.DryRun, Diff: req.Diff}
@@ -173,7 +174,6 @@ func (m *Manager) carryOut(req api.RestoreRequest, o api.RestoreOptions) (*api.R
 
 // restore calls work, which restores something, while no action begins, and records it.
 func (m *Manager) restore(ctx context.Context, force bool, work func() (*api.Restored, error)) (*api.Restored, error) {
-	m.settle(ctx)
 	free, err := m.effects.hold(ctx, holdRestore, force)
 	if err != nil {
 		return nil, err

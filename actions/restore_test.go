@@ -175,6 +175,34 @@ func TestNoUndo(t *testing.T) {
 	}
 }
 
+// Whether changes can be taken back is known with the first state, which the first requests wait for.
+func TestUndoAtFirst(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(m *actions.Manager) error{
+		"restore": func(m *actions.Manager) error {
+			_, err := m.Restore(t.Context(), api.RestoreRequest{To: "s9"}, nil)
+			return err
+		},
+		"checkpoint": func(m *actions.Manager) error {
+			_, err := m.Checkpoint(t.Context(), api.CheckpointRequest{Name: "a"})
+			return err
+		},
+		"attempt": func(m *actions.Manager) error { return m.BeginAttempt(t.Context(), "a") },
+		"discard": func(m *actions.Manager) error { _, err := m.DiscardAttempt(t.Context(), "a", false); return err },
+		"bisect": func(m *actions.Manager) error {
+			_, err := m.NewBisect(t.Context(), api.BisectRequest{Good: "s8", Bad: "s9"})
+			return err
+		},
+	} {
+		tree := memtree.New()
+		tree.Off = "the workspace is not followed"
+		tree.First = func() { tree.Off = "" }
+		if err := ask(undoing(t, tree)); err != nil && strings.Contains(err.Error(), "cannot be taken back") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 // While an action runs nothing is restored unless it is forced; while something is restored no action begins, and one that waits
 // can be cancelled.
 func TestRestoreBesideActions(t *testing.T) {

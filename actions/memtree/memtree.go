@@ -17,6 +17,8 @@ import (
 type Tree struct {
 	// Off is the answer of NoUndo.
 	Off string
+	// First is called where the first state is waited for; nil does nothing.
+	First func()
 	// Refuse are paths that no restore changes.
 	Refuse []string
 	// Processes are those that Restore names.
@@ -95,7 +97,11 @@ func (t *Tree) Unfinished() bool {
 }
 
 // Await is of actions.Workspace.
-func (t *Tree) Await(context.Context) {}
+func (t *Tree) Await(context.Context) {
+	if t.First != nil {
+		t.First()
+	}
+}
 
 // Living is of actions.Workspace.
 func (t *Tree) Living() bool { return false }
