@@ -100,7 +100,7 @@ func changesOf(ctx context.Context, c *client.Client, word string) (q client.Cha
 	}
 	n, err := strconv.ParseUint(word, 10, 64)
 	if err != nil && word != "" {
-		return client.ChangesQuery{Since: word}, nil //nolint:nilerr // it is no number
+		return client.ChangesQuery{Since: word}, nil
 	}
 	entry, err := changeEntry(ctx, c, n)
 	if err == nil && (entry.Before == "" || entry.After == "") {
