@@ -21,14 +21,17 @@ func TestWatchChanges(t *testing.T) {
 		m := undoing(t, tree)
 		m.State()
 		writes(t, m, "a=1")
-		var events []string
+		events := make(chan string, 100)
 		want := func(name, event string) {
 			t.Helper()
 			synctest.Wait()
-			if got := strings.Join(events, ", "); got != event {
+			var got []string
+			for len(events) > 0 {
+				got = append(got, <-events)
+			}
+			if got := strings.Join(got, ", "); got != event {
 				t.Errorf("%s: got %s, want %s", name, got, event)
 			}
-			events = nil
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -40,10 +43,10 @@ func TestWatchChanges(t *testing.T) {
 					for _, p := range c.Paths {
 						text += " " + p.Op + " " + p.Path + " " + strings.ReplaceAll(p.Diff, "\n", "")
 					}
-					events = append(events, text)
+					events <- text
 					return nil
 				},
-				Idle: func() error { events = append(events, "idle"); return nil },
+				Idle: func() error { events <- "idle"; return nil },
 			})
 		}()
 		want("up to date", "s1-s2 created a -+1")
