@@ -52,6 +52,7 @@ func TestDockerContractOfChanges(t *testing.T) {
 	}
 	defer c.Close()
 	contract.Changes(t, c.DoWithChanges, "/workspace")
+	contract.Undo(t, c, "/workspace")
 }
 
 // TestDockerReplay replays what was recorded of the reference against a

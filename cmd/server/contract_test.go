@@ -75,6 +75,7 @@ func TestContractOfChanges(t *testing.T) {
 	t.Parallel()
 	c, dir, _ := serveForTest(t)
 	contract.Changes(t, c.DoWithChanges, dir)
+	contract.Undo(t, c, dir)
 }
 
 func TestSoftTimeoutIsPrinted(t *testing.T) {

@@ -1,0 +1,134 @@
+package contract
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+)
+
+// Undoer is a client that takes changes back.
+type Undoer interface {
+	DoWithChanges(ctx context.Context, req api.Request) (api.Observation, *api.Changes, error)
+	Restore(ctx context.Context, r api.RestoreRequest) (api.Restored, error)
+	Checkpoint(ctx context.Context, r api.CheckpointRequest) (api.Checkpoint, error)
+	RemoveCheckpoint(ctx context.Context, name string) error
+	Attempt(ctx context.Context, r api.Request, output func(api.Output) error) (id string, o api.Observation, err error)
+	DiscardAttempt(ctx context.Context, id string, force bool) (api.Restored, error)
+	KeepAttempt(ctx context.Context, id string) (api.Restored, error)
+	Bisect(ctx context.Context, r api.BisectRequest, event func(api.BisectEvent) error) (api.BisectEvent, error)
+}
+
+// Undo tests what takes changes back in the workspace dir, as [Changes] tests what says them. It uses the session "undo".
+func Undo(t *testing.T, c Undoer, dir string) {
+	t.Helper()
+	s := &undoSuite{Undoer: c, changesSuite: changesSuite{do: c.DoWithChanges, dir: dir}}
+	s.sh(t, "cd "+dir)
+	t.Run("a destroyed project", s.destroyed)
+	t.Run("attempts", s.attempts)
+	t.Run("bisect", s.bisect)
+}
+
+type undoSuite struct {
+	Undoer
+	changesSuite
+}
+
+func (s *undoSuite) sh(t *testing.T, command string) *api.Changes {
+	t.Helper()
+	return s.act(t, "undo", api.RunAction{Command: command, Blocking: true})
+}
+
+// prints fails unless a command prints a text.
+func (s *undoSuite) prints(t *testing.T, command, want string) {
+	t.Helper()
+	o, _, err := s.do(t.Context(), api.Request{Action: api.ExecAction{Command: command, Cwd: api.Directory(s.dir)}, Timeout: new(60.0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.TrimSpace(api.Content(o)); got != want {
+		t.Errorf("%s: got %q, want %q", command, got, want)
+	}
+}
+
+func (s *undoSuite) restore(t *testing.T, r api.RestoreRequest) api.Restored {
+	t.Helper()
+	done, err := s.Restore(t.Context(), r)
+	if err != nil || done.RefusedCount > 0 {
+		t.Fatalf("%+v: got %+v, %v", r, done, err)
+	}
+	return done
+}
+
+func (s *undoSuite) destroyed(t *testing.T) {
+	made := s.sh(t, "mkdir -p undo/d && cd undo && printf 'one\\ntwo\\n' > a && echo b > d/b && chmod 750 d && ln -s a l && ln a hard && cd ..")
+	if point, err := s.Checkpoint(t.Context(), api.CheckpointRequest{Name: "undo-test", Verify: true}); err != nil || point.Missing > 0 {
+		t.Fatalf("got %+v, %v", point, err)
+	}
+	const look = "ls -l undo undo/d | sed 's/^total.*//' | awk '{print $1, $2, $NF}' | sort | tr '\\n' ';'; cat undo/a undo/d/b"
+	o, _, err := s.do(t.Context(), api.Request{Action: api.ExecAction{Command: look, Cwd: api.Directory(s.dir)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := strings.TrimSpace(api.Content(o))
+	gone := s.sh(t, "rm -rf undo; echo > other")
+	dry := s.restore(t, api.RestoreRequest{Last: true, DryRun: true, Diff: true})
+	if !dry.DryRun || dry.Counts.Deleted != 1 || dry.Counts.Created == 0 {
+		t.Errorf("dry: got %+v", dry)
+	}
+	s.prints(t, "ls undo other 2>/dev/null", "other")
+	s.restore(t, api.RestoreRequest{Last: true})
+	s.prints(t, look, whole)
+	s.prints(t, "ls other 2>/dev/null", "")
+	s.restore(t, api.RestoreRequest{Last: true}) // the undo is undone
+	s.prints(t, "ls undo other 2>/dev/null", "other")
+	s.restore(t, api.RestoreRequest{Before: gone.Action})
+	s.prints(t, look, whole)
+	s.sh(t, "echo 3 >> undo/a")
+	last := s.sh(t, "echo c >> undo/d/b")
+	s.restore(t, api.RestoreRequest{Only: last.Action})
+	s.prints(t, "cat undo/a undo/d/b", "one\ntwo\n3\nb")
+	s.restore(t, api.RestoreRequest{To: "undo-test", Paths: []api.FilePath{"undo/a"}})
+	s.restore(t, api.RestoreRequest{To: "undo-test"})
+	s.prints(t, look, whole)
+	s.restore(t, api.RestoreRequest{To: api.StateRef(made.Before)})
+	s.prints(t, "ls -d undo 2>/dev/null", "")
+	if err := s.RemoveCheckpoint(t.Context(), "undo-test"); err != nil {
+		t.Error(err)
+	}
+}
+
+func (s *undoSuite) attempts(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		id, _, err := s.Attempt(t.Context(), api.Request{Action: api.RunAction{Command: "echo x > attempt", Blocking: true}, Session: "undo"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if keep {
+			_, err = s.KeepAttempt(t.Context(), id)
+		} else {
+			_, err = s.DiscardAttempt(t.Context(), id, false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.prints(t, "cat attempt 2>/dev/null", map[bool]string{false: "", true: "x"}[keep])
+	}
+}
+
+func (s *undoSuite) bisect(t *testing.T) {
+	var ends []*api.Changes
+	for i := range 8 {
+		ends = append(ends, s.sh(t, fmt.Sprintf("echo %d > step; [ %d != 5 ] || echo > broken", i, i)))
+	}
+	s.sh(t, "echo last > step")
+	found, err := s.Bisect(t.Context(), api.BisectRequest{
+		Good: api.StateRef(ends[0].After), Bad: api.StateRef(ends[7].After), Command: "echo > junk; test ! -e broken", Timeout: 60,
+	}, func(api.BisectEvent) error { return nil })
+	if err != nil || found.N != ends[5].Action || found.Tests > 4 {
+		t.Errorf("got %+v, %v; the action is %d", found, err, ends[5].Action)
+	}
+	s.prints(t, "cat step; ls junk 2>/dev/null", "last")
+}
