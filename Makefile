@@ -162,8 +162,8 @@ cluster-up: build build-kubernetes cluster ## start that cluster on this machine
 	CGO_ENABLED=0 $(GO) test -trimpath -c -tags kubernetes -o bin/cluster-tests ./integration/kubernetes
 	@cd integration/kubernetes && ACTIOND_CLUSTER_UP=1 ACTIOND_CLUSTER='$(CLUSTER)' ../../bin/cluster-tests
 
-helm: ## compare what Helm renders of the chart with 'runtimectl manifests'
-	CGO_ENABLED=0 $(GO) test -vet=off -trimpath -count=1 -tags helm -run '^TestChartByHelm$$' ./kubernetes
+helm: ## compare what Helm renders of the chart with 'runtimectl manifests'; HELM=PROGRAM is not built
+	HELM='$(HELM)' CGO_ENABLED=0 $(GO) test -vet=off -trimpath -count=1 -tags helm -run '^TestChartByHelm$$' ./kubernetes
 
 scale: cluster ## measure SCALE sandboxes on 1,000 fake nodes; 10,000 take most of an hour
 	ACTIOND_CLUSTER='$(CLUSTER)' ACTIOND_SCALE='$(SCALE)' CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 2h -v -tags 'kubernetes scale' -run '^TestScale$$' ./integration/kubernetes
