@@ -56,6 +56,11 @@ type release struct {
 
 // run makes a release of the repository in the current directory.
 func run(ctx context.Context, log io.Writer, version, key string) error {
+	if key != "" {
+		if _, err := os.Stat(key); err != nil {
+			return fmt.Errorf("looking for SIGNING_KEY: %w", err)
+		}
+	}
 	root, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("finding the repository: %w", err)

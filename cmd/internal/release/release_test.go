@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,6 +65,15 @@ func TestCheck(t *testing.T) {
 	}
 	if err := r.check(t.Context()); err == nil || !strings.Contains(err.Error(), "?? new") {
 		t.Errorf("got %v, want the file that is not committed", err)
+	}
+}
+
+// A key that is not there is noticed before programs are built.
+func TestMissingKey(t *testing.T) {
+	t.Parallel()
+	err := run(t.Context(), io.Discard, "v1.2.3", filepath.Join(t.TempDir(), "none"))
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "SIGNING_KEY") {
+		t.Errorf("got %v, want the missing key", err)
 	}
 }
 
