@@ -12,20 +12,25 @@ import (
 )
 
 // Open makes a terminal whose slave belongs to user. The master is in non-blocking
-// mode, so that deadlines and Close free a blocked reader. The caller closes both.
+// mode, so that deadlines and Close free a blocked reader. The runtime's poller does not
+// know the slave: each change of its modes would wake a thread. The caller closes both.
 func Open(user *identity.User) (master, slave *os.File, err error) {
 	err = user.Do(func() error {
-		blocking, s, err := pty.Open()
+		blocking, polled, err := pty.Open()
 		if err != nil {
 			return err
 		}
-		defer func() { _ = blocking.Close() }() // the duplicate lives on
-		if master, err = pollable(blocking); err != nil {
-			_ = s.Close()
+		defer func() { // the duplicates live on
+			_ = blocking.Close()
+			_ = polled.Close()
+		}()
+		if master, err = duplicate(blocking, true); err != nil {
 			return err
 		}
-		slave = s
-		return nil
+		if slave, err = duplicate(polled, false); err != nil {
+			_ = master.Close()
+		}
+		return err
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening a terminal: %w", err)
@@ -33,14 +38,14 @@ func Open(user *identity.User) (master, slave *os.File, err error) {
 	return master, slave, nil
 }
 
-// pollable duplicates f as a non-blocking file: creack/pty hands out
-// descriptors in blocking mode, which deadlines and Close cannot reach.
-func pollable(f *os.File) (*os.File, error) {
+// duplicate duplicates f: creack/pty hands out the master in blocking mode, which deadlines and
+// Close cannot reach, and the slave in the other. What is pollable is the poller's.
+func duplicate(f *os.File, pollable bool) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
+	if err := unix.SetNonblock(fd, pollable); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
