@@ -93,17 +93,12 @@ func (m *Manager) KeepAttempt(id string) (*api.Restored, error) {
 	if kept.Paths == nil { // one of the states is not known
 		kept.Paths, kept.During, kept.Why = []api.ChangedPath{}, []uint64{}, "offline"
 	}
-	return kept, m.endAttempt(id)
-}
-
-// endAttempt closes an attempt.
-func (m *Manager) endAttempt(id string) error {
 	m.pinning.Lock()
 	defer m.pinning.Unlock()
 	if a, _, ok := m.openAttempt(); !ok || a.Attempt != id {
-		return noAttempt(id)
+		return nil, noAttempt(id)
 	}
-	return m.effects.workspace.Unpin(attemptPin)
+	return kept, m.effects.workspace.Unpin(attemptPin)
 }
 
 // DiscardAttempt restores the state before an attempt, and closes it.
@@ -111,6 +106,8 @@ func (m *Manager) DiscardAttempt(ctx context.Context, id string, force bool) (*a
 	if err := m.canUndo(ctx); err != nil {
 		return nil, err
 	}
+	m.pinning.Lock() // before the workspace is held, as a checkpoint does
+	defer m.pinning.Unlock()
 	return m.restore(ctx, force, func() (*api.Restored, error) {
 		a, before, ok := m.openAttempt()
 		if !ok || a.Attempt != id {
@@ -121,7 +118,7 @@ func (m *Manager) DiscardAttempt(ctx context.Context, id string, force bool) (*a
 		}
 		r, err := m.effects.workspace.Restore(before, api.RestoreOptions{})
 		if err == nil {
-			err = m.endAttempt(id)
+			err = m.effects.workspace.Unpin(attemptPin)
 		}
 		return r, err
 	})

@@ -51,7 +51,7 @@ func (m *Manager) NewBisect(ctx context.Context, req api.BisectRequest) (b *Bise
 		return nil, err
 	}
 	b = &Bisect{m: m, req: req, free: free}
-	if err := b.begin(); err != nil {
+	if err := b.begin(ctx); err != nil {
 		free()
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (m *Manager) NewBisect(ctx context.Context, req api.BisectRequest) (b *Bise
 }
 
 // begin finds the states, and keeps the present.
-func (b *Bisect) begin() error {
+func (b *Bisect) begin(ctx context.Context) error {
 	good, err := b.m.resolveMember("good", b.req.Good)
 	if err != nil {
 		return err
@@ -72,6 +72,11 @@ func (b *Bisect) begin() error {
 		return api.Invalid(fmt.Sprintf("body.good: must be before bad, and %s is not before %s", api.StateName(good), api.StateName(bad)))
 	}
 	b.states = b.m.candidates(good, bad)
+	return b.keepPresent(ctx)
+}
+
+// keepPresent keeps the present, and waits for its contents.
+func (b *Bisect) keepPresent(ctx context.Context) error {
 	e := b.m.effects
 	e.mu.Lock()
 	now, _ := e.workspace.Verify()
@@ -80,6 +85,9 @@ func (b *Bisect) begin() error {
 	if b.pin.State == 0 {
 		return errNoPresent()
 	}
+	ctx, cancel := context.WithTimeout(ctx, captureTime)
+	defer cancel()
+	_, _, _ = e.workspace.Capture(ctx, b.pin.State) // nothing that is missing is lost, see test
 	return e.workspace.Pin(b.pin)
 }
 
@@ -195,6 +203,9 @@ func (b *Bisect) test(ctx context.Context, c candidate) (tested api.BisectEvent,
 	if ctx.Err() != nil {
 		return tested, context.Cause(ctx)
 	}
+	if err := b.wouldLose(c.state); err != nil {
+		return tested, err
+	}
 	restored, err := b.m.effects.workspace.Restore(c.state, api.RestoreOptions{})
 	if err != nil {
 		return tested, fmt.Errorf("restoring %s: %w", tested.State, err)
@@ -228,6 +239,31 @@ func (b *Bisect) test(ctx context.Context, c candidate) (tested api.BisectEvent,
 		err = fmt.Errorf("%w in %s; its output ends with: %s", err, tested.State, tested.Output)
 	}
 	return tested, err
+}
+
+// wouldLose returns an error if a restore would lose a content of the present for good, such as of a large file. What a test wrote may
+// be lost.
+func (b *Bisect) wouldLose(state uint64) error {
+	w := b.m.effects.workspace
+	r, err := w.Restore(state, api.RestoreOptions{DryRun: true})
+	if err != nil {
+		return fmt.Errorf("restoring %s: %w", api.StateName(state), err)
+	}
+	if len(r.Lost) == 0 {
+		return nil
+	}
+	now, _ := api.StateNumber(r.Before)
+	written := map[string]bool{}
+	for _, change := range w.Compare(b.pin.State, now, "").Paths {
+		path, _ := change.Names()
+		written[path] = true
+	}
+	for _, path := range r.Lost {
+		if !written[string(path)] {
+			return fmt.Errorf("restoring %s would lose %s, whose content is not kept", api.StateName(state), api.Describe(string(path)))
+		}
+	}
+	return nil
 }
 
 // verdict is what the end of a test says of its state.

@@ -212,6 +212,28 @@ func TestBisectClientLeaves(t *testing.T) {
 	}
 }
 
+// What the present has is never lost for a test, and what a test wrote may be.
+func TestBisectLosesNothing(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		tree := memtree.New()
+		m := tested(t, tree, func(context.Context, api.ExecAction, api.Watch) api.Observation {
+			tree.Write("large", "2")
+			return exits(0)
+		})
+		tree.Unkept = []string{"large"}
+		if own {
+			tree.Write("large", "1")
+		}
+		want := tree.Show()
+		events := bisect(t, m, api.BisectRequest{Good: "s1", Bad: "s65", Command: "test", Timeout: 7})
+		last := events[len(events)-1]
+		if lost := strings.Contains(last.Detail, `would lose the string "large", whose content is not kept`); lost != own || own != (last.Event == api.BisectError) || tree.Show() != want {
+			t.Errorf("own %t: got %+v, the files are %s", own, last, tree.Show())
+		}
+	}
+}
+
 // After the end of the process the present is restored, or becomes a checkpoint.
 func TestRecover(t *testing.T) {
 	t.Parallel()

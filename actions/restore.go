@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 )
+
+// restoreTime is how long a restore waits for contents of the present.
+const restoreTime = 10 * time.Second
 
 // canUndo refuses what needs contents where none are kept, which the first state tells.
 func (m *Manager) canUndo(ctx context.Context) error {
@@ -157,7 +161,11 @@ func (m *Manager) carryOut(req api.RestoreRequest, o api.RestoreOptions) (*api.R
 	default:
 		to, err = m.Resolve(req.To)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case to == 0:
+		err = api.NotFound("The state before that change is not known")
+	default:
 		to, err = m.kept(to)
 	}
 	if err == nil && req.Only > 0 {
@@ -174,6 +182,11 @@ func (m *Manager) carryOut(req api.RestoreRequest, o api.RestoreOptions) (*api.R
 
 // restore calls work, which restores something, while no action begins, and records it.
 func (m *Manager) restore(ctx context.Context, force bool, work func() (*api.Restored, error)) (*api.Restored, error) {
+	if now := m.State(); now != 0 { // so that the restore can be taken back
+		limited, cancel := context.WithTimeout(ctx, restoreTime)
+		_, _, _ = m.effects.workspace.Capture(limited, now) // what is missing is in the answer
+		cancel()
+	}
 	free, err := m.effects.hold(ctx, holdRestore, force)
 	if err != nil {
 		return nil, err

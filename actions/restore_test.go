@@ -273,3 +273,32 @@ func TestRestoreBesideActions(t *testing.T) {
 		}
 	})
 }
+
+// A discard and what looks at the pins do not wait for each other.
+func TestDiscardBesideCheckpoint(t *testing.T) {
+	t.Parallel()
+	tree := memtree.New()
+	m := undoing(t, tree)
+	m.State()
+	if err := m.BeginAttempt(t.Context(), "try"); err != nil {
+		t.Fatal(err)
+	}
+	writes(t, m, "a=1")
+	restoring, goOn := make(chan struct{}), make(chan struct{})
+	tree.Restoring = func() { close(restoring); <-goOn }
+	errs := make(chan error, 3)
+	go func() { _, err := m.DiscardAttempt(t.Context(), "try", false); errs <- err }()
+	<-restoring
+	go func() { _, err := m.Checkpoint(t.Context(), api.CheckpointRequest{Name: "a"}); errs <- err }()
+	go func() { errs <- m.BeginAttempt(t.Context(), "again") }()
+	time.Sleep(10 * time.Millisecond) // they wait by now, or find nothing to wait for
+	close(goOn)
+	for range 3 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if a := m.Attempts(); len(a) != 1 || a[0].Attempt != "again" || tree.Show() != "" {
+		t.Errorf("got %+v, the files are %s", a, tree.Show())
+	}
+}

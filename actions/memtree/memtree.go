@@ -21,6 +21,8 @@ type Tree struct {
 	First func()
 	// Refuse are paths that no restore changes.
 	Refuse []string
+	// Unkept are paths whose contents are lost when they change.
+	Unkept []string
 	// Processes are those that Restore names.
 	Processes []int
 	// Lost is how many contents of each state are missing.
@@ -251,10 +253,13 @@ func (t *Tree) change(o api.RestoreOptions, plan func(now map[string]string) (ta
 		case !asked || files[path] == target[path]:
 		case slices.Contains(t.Refuse, path):
 			r.Refused = append(r.Refused, api.NewRefusedPath(path, "it changed since"))
-		case target[path] == "":
-			delete(files, path)
 		default:
-			files[path] = target[path]
+			if slices.Contains(t.Unkept, path) {
+				r.Lost = append(r.Lost, api.FilePath(path))
+			}
+			if files[path] = target[path]; target[path] == "" {
+				delete(files, path)
+			}
 		}
 	}
 	t.Refuse = kept
