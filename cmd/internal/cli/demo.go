@@ -46,7 +46,7 @@ var demoImages = []string{platform.ImageTag, "actiond-base:bookworm", "debian:bo
 // step is one request and its expected result.
 type step struct {
 	say, show string     // for people; show is by default the command of a run
-	needs     string     // what the sandbox must have: "module", "python3", "go"
+	needs     string     // what the sandbox must have: "module", "python3", "go", "undo"
 	action    api.Action // nil: upload the module, unless there is work
 	work      func(context.Context) (api.Observation, error)
 	seconds   float64  // hard timeout; 0 for none
@@ -55,8 +55,8 @@ type step struct {
 }
 
 // story returns the steps of the demo. dir is the absolute path of the shell's
-// current directory, version that of the module.
-func story(dir, version string) []step {
+// current directory, version that of the module, and undo takes the last change back.
+func story(dir, version string, undo func(context.Context) (api.Observation, error)) []step {
 	const right, wrong = "*b = boolValue(v)", "*b = boolValue(!v)"
 	greeter, flag := path.Join(dir, "greeter.py"), path.Join(dir, "pflag", "bool.go")
 	lines := "name = input(\"Enter your name: \")\nprint(f\"Hello, {name}!\")"
@@ -77,6 +77,10 @@ func story(dir, version string) []step {
 		{say: "Undo.", show: "undo_edit pflag/bool.go", needs: "module", action: api.EditAction{Command: "undo_edit", Path: flag}, holds: []string{"\n-\t" + wrong, "\n+\t" + right}},
 		{say: "Its tests pass.", needs: "module go", action: test, seconds: testLimit, holds: []string{"ok  ", demoModule}},
 
+		{say: "Make a mistake: a command deletes the whole project.", needs: "undo", action: run("rm -rf *")},
+		{say: "Take it back. The server knows what every command changed, without git.", show: "runtimectl undo", needs: "undo", work: undo, holds: []string{"created"}},
+		{say: "Its tests pass again.", needs: "module go undo", action: test, seconds: testLimit, holds: []string{"ok  ", demoModule}},
+
 		{say: "Start a build of 1.5 seconds and wait 0.3 at most.", action: run("echo compiling; sleep 1.5; echo linked"), seconds: 0.3, exit: unfinished, holds: []string{"compiling"}},
 		{say: "Ask for the rest with an empty command.", show: `run ""`, action: run(""), holds: []string{"linked"}},
 		{say: "Start a command that takes ten minutes.", action: run("sleep 600"), seconds: 0.3, exit: unfinished},
@@ -91,8 +95,8 @@ func (p *program) demo() *cobra.Command {
 		Use:   "demo",
 		Short: "Play a real session in a sandbox",
 		Long: `Demo makes a sandbox and plays a session in it: it writes a program and runs it,
-breaks a real Go module, watches its tests fail and undoes the damage, and shows
-what a time limit does. Where a Docker engine can keep network policies, a second
+breaks a real Go module, watches its tests fail and undoes the damage, deletes the
+whole project and takes that back, and shows what a time limit does. Where a Docker engine can keep network policies, a second
 sandbox asks for a page that its policy allows and for one that it denies. The
 result of every step is checked. At the end the sandboxes are removed.
 
@@ -183,7 +187,10 @@ func (p *program) playIn(ctx context.Context, driver sandbox.Driver, s *sandbox.
 	if version, d.module, err = findModule(ctx); err != nil {
 		d.missing["module"] = err.Error()
 	}
-	for _, s := range story(d.dir, version) {
+	if _, err := c.Checkpoint(ctx, api.CheckpointRequest{Name: "demo"}); err != nil {
+		d.missing["undo"] = err.Error()
+	}
+	for _, s := range story(d.dir, version, d.undo) {
 		if err := d.play(ctx, s); err != nil {
 			return err
 		}
@@ -328,6 +335,19 @@ func (d *demo) do(ctx context.Context, s step) (api.Observation, error) {
 		err = context.Cause(ctx)
 	}
 	return o, err
+}
+
+// undo takes back what changed last, and names it.
+func (d *demo) undo(ctx context.Context) (api.Observation, error) {
+	restored, err := d.client.Restore(ctx, api.RestoreRequest{Last: true})
+	var lines []string
+	for _, path := range restored.Paths {
+		lines = append(lines, path.Op+"  "+pathText(path))
+	}
+	if err == nil && restored.RefusedCount > 0 {
+		err = errors.New(count(restored.RefusedCount, "path", "paths") + " could not be restored")
+	}
+	return api.ReadObservation{Content: strings.Join(lines, "\n")}, err
 }
 
 // check compares an answer with the expected one.

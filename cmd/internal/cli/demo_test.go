@@ -113,11 +113,11 @@ func TestDemo(t *testing.T) {
 	testhelp.WriteProgram(t, filepath.Join(tools, "python3"), "#!/bin/sh\necho 'Enter your name: Hello, TestUser!'\n")
 	m := newDemoMachine(t, tools+":"+os.Getenv("PATH"))
 	code, stdout, stderr := m.run(t)
-	if code != 0 || !strings.Contains(stdout, "\n15 steps: 15 ok, 0 failed, 0 skipped;") {
+	if code != 0 || !strings.Contains(stdout, "\n18 steps: 18 ok, 0 failed, 0 skipped;") {
 		t.Errorf("exit code %d: %s\n%s", code, stdout, stderr)
 	}
 	for _, want := range []string{
-		"| +     *b = boolValue(!v)\n", "| --- FAIL: TestBoolP", "| ok  ", "\n    ok, ",
+		"| +     *b = boolValue(!v)\n", "| --- FAIL: TestBoolP", "| ok  ", "| created  pflag/bool.go\n", "\n    ok, ",
 		"\nLeft out, requests over the network that a policy allows and denies: not supported: the driver of local processes cannot keep network policies\n",
 	} {
 		if !strings.Contains(stdout, want) {
@@ -132,7 +132,7 @@ func TestDemo(t *testing.T) {
 
 func TestDemoWithoutTools(t *testing.T) {
 	t.Parallel()
-	m := newDemoMachine(t, toolbox(t, "bash", "chmod", "sleep"))
+	m := newDemoMachine(t, toolbox(t, "bash", "chmod", "rm", "sleep"))
 	code, stdout, stderr := m.run(t)
 	if code != 0 {
 		t.Errorf("exit code %d: %s", code, stderr)
@@ -140,7 +140,7 @@ func TestDemoWithoutTools(t *testing.T) {
 	for _, want := range []string{
 		"skipped: the sandbox has no working python3\n",
 		"skipped: asking Go for the module cache of this machine: exec: \"go\": executable file not found in $PATH\n",
-		"\n15 steps: 7 ok, 0 failed, 8 skipped;",
+		"\n18 steps: 9 ok, 0 failed, 9 skipped;",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("%q is not in %s", want, stdout)
@@ -151,12 +151,12 @@ func TestDemoWithoutTools(t *testing.T) {
 
 func TestDemoFailsWithAStep(t *testing.T) {
 	t.Parallel()
-	tools := toolbox(t, "bash", "chmod", "sleep")
+	tools := toolbox(t, "bash", "chmod", "rm", "sleep")
 	testhelp.WriteProgram(t, filepath.Join(tools, "python3"), "#!/bin/sh\necho Bonjour\n")
 	m := newDemoMachine(t, tools)
 	code, stdout, stderr := m.run(t)
 	const want = "the output has no \"Enter your name: Hello, TestUser!\"\n"
-	if code != 1 || !strings.Contains(stdout, "\n15 steps: 3 ok, 1 failed, 11 skipped;") || !strings.HasSuffix(stderr, "runtimectl: the demo failed: step 4: "+want) {
+	if code != 1 || !strings.Contains(stdout, "\n18 steps: 3 ok, 1 failed, 14 skipped;") || !strings.HasSuffix(stderr, "runtimectl: the demo failed: step 4: "+want) {
 		t.Errorf("exit code %d: %s\n%s", code, stdout, stderr)
 	}
 	if !strings.Contains(stdout, "\n    FAILED, ") || !strings.Contains(stdout, want) || !strings.Contains(stdout, "skipped: an earlier step failed\n") {
@@ -169,7 +169,7 @@ func TestDemoFailsWithAStep(t *testing.T) {
 // the compiler or a command that does not end is at work.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
-	for name, step := range map[string]string{"at the start": " 1  ", "in the tests": " 9  ", "in a long command": "14  "} {
+	for name, step := range map[string]string{"at the start": " 1  ", "in the tests": " 9  ", "in a long command": "17  "} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newDemoMachine(t, os.Getenv("PATH"))
@@ -209,7 +209,7 @@ func (m demoMachine) interrupt(t *testing.T, step string) int {
 
 func TestDemoIntoAClosedPipe(t *testing.T) {
 	t.Parallel()
-	m := newDemoMachine(t, toolbox(t, "bash", "chmod", "sleep"))
+	m := newDemoMachine(t, toolbox(t, "bash", "chmod", "rm", "sleep"))
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func TestDemoIntoAClosedPipe(t *testing.T) {
 
 func TestDemoKeep(t *testing.T) {
 	t.Parallel()
-	m := newDemoMachine(t, toolbox(t, "bash", "chmod", "sleep"))
+	m := newDemoMachine(t, toolbox(t, "bash", "chmod", "rm", "sleep"))
 	code, _, stderr := m.run(t, "--keep")
 	kept, err := filepath.Glob(filepath.Join(m.state, "local", "[0-9a-f]*"))
 	if err != nil || code != 0 || len(kept) != 1 || !strings.Contains(stderr, "note: sandbox "+filepath.Base(kept[0])+" is kept\n") {
