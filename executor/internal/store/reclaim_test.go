@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -46,6 +47,13 @@ func TestBound(t *testing.T) {
 	for round := range 6 {
 		before := n
 		fill()
+		last := noise(n+1000, 100_000)
+		if _, err := s.Put(last); !errors.Is(err, store.ErrFull) {
+			t.Errorf("round %d: %v", round, err)
+		}
+		if err := s.PutQuick(sha256.Sum256(last), last); err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
 		if n-before < 100 {
 			t.Fatalf("round %d: room for %d contents", round, n-before)
 		}
@@ -102,7 +110,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
-	s := open(t, store.Config{Dir: filepath.Join(mount, "contents")})
+	s := open(t, store.Config{Dir: filepath.Join(mount, "contents"), MaxBytes: size})
 	t.Cleanup(func() { closeStore(t, s) }) // before the mount goes
 	if got := s.Stats().Bound; got != size/4 {
 		t.Errorf("got a bound of %d, want %d", got, size/4)

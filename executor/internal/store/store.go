@@ -53,6 +53,8 @@ const (
 	maxFree = 256 << 20
 	// checkEvery is how many bytes are written between two looks at the space that is left.
 	checkEvery = 256 << 10
+	// quickShare is the part of a store, one of so many, that is left to PutQuick.
+	quickShare = 8
 	prefix     = "seg-"
 	lockName   = "lock"
 )
@@ -233,14 +235,15 @@ func (s *Store) Stats() Stats {
 // store goes on. The name is right also if it fails.
 func (s *Store) Put(data []byte) (Sum, error) {
 	sum := sha256.Sum256(data)
-	return sum, s.put(sum, data, MaxContent)
+	return sum, s.put(sum, data, MaxContent, s.bound/quickShare)
 }
 
-// PutQuick is Put of a content whose name is known, for a caller that waits: a large content is not compressed.
-func (s *Store) PutQuick(sum Sum, data []byte) error { return s.put(sum, data, maxQuick) }
+// PutQuick is Put of a content whose name is known, for a caller that waits: a large content is not compressed, and a part of
+// the store is free for it where Put has filled the rest.
+func (s *Store) PutQuick(sum Sum, data []byte) error { return s.put(sum, data, maxQuick, 0) }
 
-// put compresses contents up to a size.
-func (s *Store) put(sum Sum, data []byte, compress int) error {
+// put compresses contents up to a size, and leaves so many bytes free.
+func (s *Store) put(sum Sum, data []byte, compress int, free int64) error {
 	if len(data) > MaxContent {
 		return ErrTooLarge
 	}
@@ -253,7 +256,7 @@ func (s *Store) put(sum Sum, data []byte, compress int) error {
 	if _, ok := s.index[sum]; ok {
 		return nil
 	}
-	most := s.bound - s.segSize/2 // the rest is for Reclaim
+	most := s.bound - s.segSize/2 - free // the rest is for Reclaim
 	if int64(len(head)+len(payload))+fileHeader > most {
 		return fmt.Errorf("%w: it has %d bytes, of %d for all", ErrTooLarge, len(data), s.bound)
 	}
