@@ -439,8 +439,24 @@ func (s *States) giveWay() (bool, error) {
 		}
 	}
 	maps.DeleteFunc(s.pins, func(_ string, p Pin) bool { return s.find(p.State) == nil })
+	s.mu.Unlock()
+	freed, err := s.reclaim()
+	return len(old) > 0 || freed > 0, err
+}
+
+// Reclaim has the store lose what is unused, see [Tracker.Reclaim].
+func (s *States) Reclaim() error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	_, err := s.reclaim()
+	return err
+}
+
+// reclaim is Reclaim while s.saving is held.
+func (s *States) reclaim() (int64, error) {
 	var states []*State
 	var saved []store.Sum
+	s.mu.Lock()
 	for _, k := range s.all {
 		if k.saved {
 			saved = append(saved, k.sum)
@@ -448,6 +464,5 @@ func (s *States) giveWay() (bool, error) {
 		states = append(states, k.state)
 	}
 	s.mu.Unlock()
-	freed, err := s.t.Reclaim(states, saved, s.cfg.Also)
-	return len(old) > 0 || freed > 0, err
+	return s.t.Reclaim(states, saved, s.cfg.Also)
 }
