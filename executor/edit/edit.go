@@ -61,6 +61,7 @@ type Editor struct {
 	maxScan int64 // tests replace it
 	locks   locks
 	history *history
+	kept    *os.File // keptDir; nil without a state directory
 	temps   *files.Ledger
 	workers *worker.Pool
 	// flush brings a written file to the disk before it takes the place of the old one. Tests replace it.
@@ -102,7 +103,7 @@ func New(c Config) (*Editor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the edit history in %q: %w; give another --state-dir", c.StateDir, err)
 	}
-	e.history, e.temps = h, c.Temps
+	e.history, e.kept, e.temps = h, h.kept, c.Temps
 	e.putBackAll(c.PutBack)
 	if err := h.scan(); err != nil {
 		return nil, errors.Join(fmt.Errorf("reading the edit history in %q: %w; give another --state-dir", c.StateDir, err), h.close())

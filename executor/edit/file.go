@@ -19,7 +19,8 @@ type file struct {
 	data  []byte
 	info  fs.FileInfo
 	stat  *syscall.Stat_t
-	named bool // it has extended attributes, which a new inode would lose
+	named bool     // it has extended attributes, which a new inode would lose
+	read  *os.File // instead of data, of a file that is open to be replaced or removed as a whole
 }
 
 // keepsInode reports whether the file must keep its inode, because it has other names or extended attributes.

@@ -22,16 +22,28 @@ const (
 	noteSuffix = ".note"
 	// maxNote is the size of a note in bytes, which holds a path.
 	maxNote = 16 << 10
+	// maxCopy bounds the files that are guarded by a copy in keptDir, in bytes, and maxGuarded those in memory, of which many
+	// may be written at a time.
+	maxCopy    = 256 << 20
+	maxGuarded = 4 << 20
 )
 
-// note says that a file is being written in place, and where its old bytes are kept. It is a file beside them, locked by
-// the process that writes. One that no process has locked is left from a crash.
+// note is the first line of a file in keptDir, and says that a file is being written in place whose old bytes follow. The
+// process that writes has it locked. One that no process has locked is left from a crash.
 type note struct {
-	Path    []byte // real
-	Inode   inode
-	Mode    fs.FileMode // before
-	Kept    string      // the name of the copy
-	Version hash        // of the copy
+	Path  []byte // real
+	Inode inode
+	Mode  fs.FileMode // before
+	Size  int64       // of the old bytes
+}
+
+// openKept opens a file in the directory of kept files.
+func (e *Editor) openKept(name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(e.kept.Fd()), name, flags|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // inode is one file, whatever its names. Numbers are given again, and a device may have another number once it is mounted
@@ -61,95 +73,121 @@ func (n inode) is(other inode) bool {
 	return n == other
 }
 
-// guard makes the next editor put the old bytes and the mode of a file back, should this process end while it writes to the
-// open file w. old has the bytes, or where they are kept. The file is not guarded where it has neither, or the disk is full.
-// release ends that, and may be called again; where it fails, the next editor puts the bytes back. Both run inside as.
-func (e *Editor) guard(w *os.File, path string, old *entry) (release func() error) {
-	h := e.history
-	unguarded := func() error { return nil }
-	if h.kept == nil || old.before == "" || old.kept == "" && int64(len(old.data))+entryOverhead > h.budget {
-		return unguarded
-	}
-	kept := old
-	if old.kept == "" {
-		kept = &entry{mode: old.mode}
-		if h.keepCopy(kept, bytes.NewReader(old.data), rand.Text()+".tmp") != nil {
-			return unguarded
-		}
-	}
-	drop := func() {
-		if kept != old {
-			h.discard(kept)
-		}
-	}
-	f, name, err := e.writeNote(w, path, kept)
-	if err != nil {
-		drop()
-		return unguarded
-	}
-	return func() error {
-		defer drop()
-		defer f.Close()
-		if err := unix.Unlinkat(int(h.kept.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("removing the note of a file that was written in place: %w", err)
-		}
-		return h.kept.Sync()
-	}
+// guard has the old bytes and the mode of a file that is being written in place.
+type guard struct {
+	e    *Editor
+	mode fs.FileMode
+	old  *io.SectionReader // nil where there is no copy
+	note *os.File          // nil where the next editor would put nothing back
+	name string            // of the note
 }
 
-// writeNote brings a note and the kept copy that it names to the disk. It returns the note, which is locked while it is open.
-func (e *Editor) writeNote(w *os.File, path string, kept *entry) (f *os.File, name string, err error) {
-	h := e.history
-	n := note{Path: []byte(path), Mode: kept.mode, Kept: kept.kept, Version: kept.before}
-	if n.Inode, err = inodeOf(w); err != nil {
-		return nil, "", err
+// guard makes the next editor put the old bytes and the mode of a file back, should this process end while it writes to the
+// open file w, which is f. The bytes are those of f, or of its descriptor for reading. A file without either has no copy;
+// without a state directory, or space there, the next editor has none. The caller must call done. It runs inside as.
+func (e *Editor) guard(w *os.File, f *file) *guard {
+	g := &guard{e: e, mode: f.info.Mode()}
+	var from *io.SectionReader
+	switch {
+	case f.data != nil:
+		from = io.NewSectionReader(bytes.NewReader(f.data), 0, int64(len(f.data)))
+		g.old = from
+	case f.read != nil:
+		from = io.NewSectionReader(f.read, 0, f.info.Size())
+	default:
+		return g
 	}
-	raw, err := json.Marshal(n)
+	if e.kept != nil && from.Size() <= e.copySpace() {
+		g.keep(w, f.path, from)
+	}
+	if g.old == nil && from.Size() <= maxGuarded {
+		data := make([]byte, from.Size())
+		if n, _ := f.read.ReadAt(data, 0); n == len(data) { // an error is a short read
+			g.old = io.NewSectionReader(bytes.NewReader(data), 0, from.Size())
+		}
+	}
+	return g
+}
+
+// copySpace bounds a copy: the other half of what is free is for uploads and the journal.
+func (e *Editor) copySpace() int64 {
+	var system unix.Statfs_t
+	if unix.Fstatfs(int(e.kept.Fd()), &system) != nil {
+		return 0
+	}
+	return min(maxCopy, int64(system.Bavail)*system.Bsize/2) //nolint:gosec // no file system has 2^63 bytes
+}
+
+// keep brings a note with a copy of the old bytes to the disk, if it can.
+func (g *guard) keep(w *os.File, path string, from *io.SectionReader) {
+	n := note{Path: []byte(path), Mode: g.mode, Size: from.Size()}
+	var head []byte
+	var err error
+	if n.Inode, err = inodeOf(w); err == nil {
+		head, err = json.Marshal(n)
+	}
 	if err != nil {
-		return nil, "", err
+		return
 	}
-	saved, _, err := h.openKept(kept)
-	if err == nil {
-		err = errors.Join(e.flush(saved), saved.Close())
-	}
+	name, dir := rand.Text(), int(g.e.kept.Fd())
+	f, err := g.e.openKept(name+".tmp", unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
-		return nil, "", err
+		return
 	}
-	name = rand.Text()
-	temp := name + ".tmp"
-	if f, err = h.openAt(temp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL); err != nil {
-		return nil, "", err
+	head = append(head, '\n')
+	copied := int64(0)
+	if _, err = f.Write(head); err == nil {
+		copied, err = io.Copy(f, from)
 	}
-	name += noteSuffix
-	_, err = f.Write(raw)
+	if err == nil && copied != n.Size {
+		err = io.ErrUnexpectedEOF
+	}
 	if err == nil {
-		err = e.flush(f)
+		err = g.e.flush(f)
 	}
 	if err == nil {
 		err = filelock.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
 	}
-	dir := int(h.kept.Fd())
 	if err == nil {
-		err = unix.Renameat(dir, temp, dir, name)
+		err = unix.Renameat(dir, name+".tmp", dir, name+noteSuffix)
 	}
 	if err == nil {
-		err = h.kept.Sync()
+		err = g.e.kept.Sync()
 	}
 	if err != nil {
-		_ = unix.Unlinkat(dir, temp, 0) // one that stays is removed at the next start
-		_ = unix.Unlinkat(dir, name, 0)
-		return nil, "", errors.Join(err, f.Close())
+		_ = unix.Unlinkat(dir, name+".tmp", 0) // one that stays is removed at the next start
+		_ = unix.Unlinkat(dir, name+noteSuffix, 0)
+		_ = f.Close()
+		return
 	}
-	return f, name, nil
+	g.note, g.name = f, name+noteSuffix
+	g.old = io.NewSectionReader(f, int64(len(head)), n.Size)
+}
+
+// release ends the guard, and may be called again; where it fails, the next editor puts the bytes back.
+func (g *guard) release() error {
+	if g.note == nil {
+		return nil
+	}
+	if err := unix.Unlinkat(int(g.e.kept.Fd()), g.name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("removing the note of a file that was written in place: %w", err)
+	}
+	return g.e.kept.Sync()
+}
+
+// done frees what the guard has.
+func (g *guard) done() {
+	if g.note != nil {
+		_ = g.note.Close() // it was flushed
+	}
 }
 
 // putBackAll puts the old bytes of the files back that an earlier process was writing in place when it ended, and reports each.
 func (e *Editor) putBackAll(report func(path string, err error)) {
-	h := e.history
-	if h.kept == nil {
+	if e.kept == nil {
 		return
 	}
-	_ = eachNameIn(h.kept, func(name string) {
+	_ = eachNameIn(e.kept, func(name string) { // it is tried at the next start, otherwise
 		if !strings.HasSuffix(name, noteSuffix) {
 			return
 		}
@@ -162,13 +200,12 @@ func (e *Editor) putBackAll(report func(path string, err error)) {
 			report(path, err)
 		}
 	})
-	_, _ = h.kept.Seek(0, io.SeekStart) // for findKept
+	_, _ = e.kept.Seek(0, io.SeekStart) // for findKept
 }
 
 // putBackNoted obeys a note and removes it: once, because the file may be written again after that.
 func (e *Editor) putBackNoted(name string) (path string, err error) {
-	h := e.history
-	f, err := h.openAt(name, unix.O_RDONLY)
+	f, err := e.openKept(name, unix.O_RDONLY)
 	if err != nil {
 		return "", err
 	}
@@ -177,25 +214,31 @@ func (e *Editor) putBackNoted(name string) (path string, err error) {
 		return "", err
 	}
 	defer func() {
-		err = errors.Join(err, unix.Unlinkat(int(h.kept.Fd()), name, 0), h.kept.Sync())
+		err = errors.Join(err, unix.Unlinkat(int(e.kept.Fd()), name, 0), e.kept.Sync())
 	}()
-	raw, err := io.ReadAll(io.LimitReader(f, maxNote))
+	head, err := io.ReadAll(io.LimitReader(f, maxNote))
 	if err != nil {
 		return "", err
 	}
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	head, _, _ = bytes.Cut(head, []byte{'\n'})
 	var n note
-	if err := json.Unmarshal(raw, &n); err != nil {
+	if err := json.Unmarshal(head, &n); err != nil {
 		return "", fmt.Errorf("reading the note: %w", err)
 	}
-	if n.Kept != filepath.Base(n.Kept) || !filepath.IsAbs(string(n.Path)) {
-		return "", errors.New("the note is damaged")
+	at := int64(len(head)) + 1
+	if !filepath.IsAbs(string(n.Path)) || info.Size() != at+n.Size {
+		return string(n.Path), errors.New("the note is damaged")
 	}
-	return string(n.Path), e.putBackFile(&n)
+	return string(n.Path), e.putBackFile(&n, &guard{e: e, mode: n.Mode, old: io.NewSectionReader(f, at, n.Size)})
 }
 
 // putBackFile opens the file that a note names and puts its old bytes back. It changes no other file, wherever the path
 // leads now.
-func (e *Editor) putBackFile(n *note) error {
+func (e *Editor) putBackFile(n *note, g *guard) error {
 	named, err := os.OpenFile(string(n.Path), unix.O_PATH|unix.O_NOFOLLOW, 0) // which opens no device
 	if err != nil {
 		return err
@@ -216,41 +259,27 @@ func (e *Editor) putBackFile(n *note) error {
 	if err != nil {
 		return err
 	}
-	err = e.putBack(to, &entry{before: n.Version, kept: n.Kept, mode: n.Mode})
-	return errors.Join(err, to.Close())
+	return errors.Join(g.putBack(to), to.Close())
 }
 
-// putBack gives a file that was written in part the bytes and the mode that an entry has kept, and brings them to the disk.
-// It runs inside as.
-func (e *Editor) putBack(to *os.File, en *entry) error {
-	var from io.ReaderAt
-	var size int64
-	switch {
-	case en.before == "":
+// putBack gives a file that was written in part its old bytes and mode, and brings them to the disk. It runs inside as.
+func (g *guard) putBack(to *os.File) error {
+	if g.old == nil {
 		return errors.New("the file was written in part, and no copy of it was kept")
-	case en.kept != "":
-		kept, length, err := e.history.openKept(en)
-		if err != nil {
-			return err
-		}
-		defer kept.Close()
-		from, size = kept, length
-	default:
-		from, size = bytes.NewReader(en.data), int64(len(en.data))
 	}
-	if err := takeSpace(to, size); err != nil {
+	if err := takeSpace(to, g.old.Size()); err != nil {
 		return err
 	}
-	err := copyOver(to, from, size)
-	if info, failed := to.Stat(); failed != nil || info.Mode()&files.ModeBits != en.mode&files.ModeBits {
-		err = errors.Join(err, to.Chmod(en.mode&files.ModeBits))
+	err := copyOver(to, g.old, g.old.Size())
+	if info, failed := to.Stat(); failed != nil || info.Mode()&files.ModeBits != g.mode&files.ModeBits {
+		err = errors.Join(err, to.Chmod(g.mode&files.ModeBits))
 	}
-	return errors.Join(err, e.flush(to))
+	return errors.Join(err, g.e.flush(to))
 }
 
 // rewrite writes the first size bytes of from over the open file w, which is f. Space for them is taken first; should a
-// write fail later, or the process end, the bytes and the mode that the entry has kept are put back. It runs inside as.
-func (e *Editor) rewrite(w *os.File, f *file, from io.ReaderAt, size int64, mode fs.FileMode, en *entry) error {
+// write fail later, or the process end, the old bytes and the mode are put back. It runs inside as.
+func (e *Editor) rewrite(w *os.File, f *file, from io.ReaderAt, size int64, mode fs.FileMode) error {
 	now := &file{path: f.path}
 	if err := now.look(w); err != nil {
 		return err
@@ -259,18 +288,19 @@ func (e *Editor) rewrite(w *os.File, f *file, from io.ReaderAt, size int64, mode
 	if err := errors.Join(f.sameVersion(now.info), f.unchanged()); err != nil {
 		return err
 	}
-	release := e.guard(w, f.path, en)
-	err := e.rewriteGuarded(w, f, from, size, mode, en)
+	g := e.guard(w, f)
+	defer g.done()
+	err := g.rewrite(w, f, from, size, mode)
 	if err == nil {
-		if err = release(); err == nil {
+		if err = g.release(); err == nil {
 			return nil
 		}
-		err = errors.Join(err, e.putBack(w, en))
+		err = errors.Join(err, g.putBack(w))
 	}
-	return errors.Join(err, release())
+	return errors.Join(err, g.release())
 }
 
-func (e *Editor) rewriteGuarded(w *os.File, f *file, from io.ReaderAt, size int64, mode fs.FileMode, en *entry) error {
+func (g *guard) rewrite(w *os.File, f *file, from io.ReaderAt, size int64, mode fs.FileMode) error {
 	before := f.info.Mode() & files.ModeBits
 	if mode&files.ModeBits != before { // first: without permission for this, nothing is written
 		if err := w.Chmod(mode & files.ModeBits); err != nil {
@@ -282,10 +312,10 @@ func (e *Editor) rewriteGuarded(w *os.File, f *file, from io.ReaderAt, size int6
 	}
 	err := copyOver(w, from, size)
 	if err == nil {
-		err = e.flush(w)
+		err = g.e.flush(w)
 	}
 	if err != nil {
-		return errors.Join(err, e.putBack(w, en))
+		return errors.Join(err, g.putBack(w))
 	}
 	return nil
 }
@@ -295,41 +325,33 @@ func (e *Editor) rewriteGuarded(w *os.File, f *file, from io.ReaderAt, size int6
 // file that its user may not read or that is larger than maxGuarded has no such protection. Calls and edits of one path take
 // turns. It must run with the rights of the user.
 func (e *Editor) WriteInPlace(w *os.File, write func() error) error {
-	en := &entry{}
+	f := &file{}
 	path, err := os.Readlink(fdPath(w))
 	if err == nil {
 		defer e.locks.lock(path)()
-		e.keepOpen(w, en)
+		f.path = path
+		if f.read, err = os.OpenFile(fdPath(w), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0); err == nil {
+			defer f.read.Close()
+		}
 	}
-	defer e.history.discard(en)
-	release := e.guard(w, path, en)
+	if f.info, err = w.Stat(); err != nil {
+		return err
+	}
+	if f.info.Size() > maxGuarded {
+		f.read = nil
+	}
+	g := e.guard(w, f)
+	defer g.done()
 	if err = write(); err == nil {
 		err = e.flush(w)
 	}
 	if err == nil {
-		err = release()
+		err = g.release()
 	}
-	if err != nil && en.before != "" {
-		err = errors.Join(err, e.putBack(w, en))
+	if err != nil && g.old != nil {
+		err = errors.Join(err, g.putBack(w))
 	}
-	return errors.Join(err, release())
-}
-
-// maxGuarded bounds the files of which WriteInPlace keeps a copy, in bytes: many may be written at a time, and their copies
-// are not counted by the history. Without a state directory they are in memory.
-const maxGuarded = 4 << 20
-
-// keepOpen makes the history keep the bytes of a file that is open for writing, if it can.
-func (e *Editor) keepOpen(w *os.File, en *entry) {
-	r, err := os.OpenFile(fdPath(w), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return
-	}
-	defer r.Close()
-	if info, err := r.Stat(); err == nil && info.Size() <= maxGuarded {
-		en.mode = info.Mode()
-		_ = e.history.keep(en, r, info, false) // without a copy, the entry has no version
-	}
+	return errors.Join(err, g.release())
 }
 
 // takeSpace takes space on the disk for the first size bytes of a file. It fails where there is none, and not where the

@@ -217,16 +217,20 @@ func TestChangedAfterCrash(t *testing.T) {
 		"another file at the same inode": func(c crashed) error {
 			return errors.Join(os.Remove(c.path), os.Remove(filepath.Join(c.dir, "other")), os.WriteFile(c.path, []byte("kept as it is"), 0o600))
 		},
-		"a link":        func(c crashed) error { return errors.Join(os.Remove(c.path), os.Symlink("victim", c.path)) },
-		"a FIFO":        func(c crashed) error { return errors.Join(os.Remove(c.path), unix.Mkfifo(c.path, 0o666)) },
-		"a directory":   func(c crashed) error { return errors.Join(os.Remove(c.path), os.Mkdir(c.path, 0o777)) },
-		"no file":       func(c crashed) error { return os.Remove(c.path) },
-		"no copy":       func(c crashed) error { return os.Remove(oneOf(c, ".tmp")) },
-		"longer copy":   func(c crashed) error { return os.Truncate(oneOf(c, ".tmp"), 100) },
-		"copy is link":  func(c crashed) error { n := oneOf(c, ".tmp"); return errors.Join(os.Remove(n), os.Symlink(c.path, n)) },
+		"a link":      func(c crashed) error { return errors.Join(os.Remove(c.path), os.Symlink("victim", c.path)) },
+		"a FIFO":      func(c crashed) error { return errors.Join(os.Remove(c.path), unix.Mkfifo(c.path, 0o666)) },
+		"a directory": func(c crashed) error { return errors.Join(os.Remove(c.path), os.Mkdir(c.path, 0o777)) },
+		"no file":     func(c crashed) error { return os.Remove(c.path) },
+		"longer copy": func(c crashed) error { return os.Truncate(oneOf(c, ".note"), 1000) },
+		"older note": func(c crashed) error {
+			n := oneOf(c, ".note")
+			head, _, _ := strings.Cut(read(n), "\n")
+			return os.WriteFile(n, []byte(strings.Replace(head, `"Size":`, `"Kept":"copy","Version":"1-1","S":`, 1)), 0)
+		},
 		"cut note":      func(c crashed) error { return os.Truncate(oneOf(c, ".note"), 20) },
 		"empty note":    func(c crashed) error { return os.Truncate(oneOf(c, ".note"), 0) },
-		"note of path":  func(c crashed) error { return edited(c, `"Kept":"`, `"Kept":"../kept/`) },
+		"note of path":  func(c crashed) error { return edited(c, `"Path":"`, `"Path":"eA`) },
+		"note of size":  func(c crashed) error { return edited(c, `"Size":`, `"Size":-`) },
 		"note of inode": func(c crashed) error { return edited(c, `"Number":`, `"Number":1`) },
 		"note is FIFO":  func(c crashed) error { n := oneOf(c, ".note"); return errors.Join(os.Remove(n), unix.Mkfifo(n, 0o666)) },
 	} {
@@ -260,6 +264,11 @@ func TestChangedAfterCrash(t *testing.T) {
 			}
 		})
 	}
+}
+
+func read(path string) string {
+	raw, _ := os.ReadFile(path) // an error shows where it is compared
+	return string(raw)
 }
 
 // A file that the user may write and not read has no copy, and is not made empty.

@@ -29,10 +29,7 @@ func (e *Editor) overwrite(f *file, data []byte, mode fs.FileMode) error {
 		_, err := t.Write(data)
 		return err
 	}
-	r.InPlace = func() error {
-		old := &entry{before: versionOf(f.info), mode: f.info.Mode(), data: f.data}
-		return e.rewrite(w, f, bytes.NewReader(data), int64(len(data)), mode, old)
-	}
+	r.InPlace = func() error { return e.rewrite(w, f, bytes.NewReader(data), int64(len(data)), mode) }
 	return e.temps.Replace(r)
 }
 

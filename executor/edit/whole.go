@@ -228,7 +228,7 @@ func (e *Editor) settle(in *Incoming, w *whole, mode *fs.FileMode, en *entry) er
 			}
 			e.history.discard(en)
 			w.keep(e.history, en, false)
-			return e.rewrite(w.write, w.file, in.temp, in.Size, want, en)
+			return e.rewrite(w.write, w.file, in.temp, in.Size, want)
 		}
 		return e.temps.Replace(r)
 	})
@@ -338,6 +338,7 @@ func (w *whole) open(writes bool) (err error) {
 	if w.read == nil {
 		return w.file.look(w.write)
 	}
+	w.file.read = w.read
 	return w.file.look(w.read)
 }
 
