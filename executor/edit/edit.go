@@ -15,6 +15,9 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sync/semaphore"
+
+	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/executor/internal/worker"
 	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/identity"
@@ -60,6 +63,7 @@ type Editor struct {
 	maxRead int64
 	maxScan int64 // tests replace it
 	locks   locks
+	large   *semaphore.Weighted // of bytes of files that are replaced or removed as a whole, while the history takes them
 	history *history
 	kept    *os.File // keptDir; nil without a state directory
 	temps   *files.Ledger
@@ -103,10 +107,15 @@ func New(c Config) (*Editor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the edit history in %q: %w; give another --state-dir", c.StateDir, err)
 	}
-	e.history, e.kept, e.temps = h, h.kept, c.Temps
-	e.putBackAll(c.PutBack)
-	if err := h.scan(); err != nil {
-		return nil, errors.Join(fmt.Errorf("reading the edit history in %q: %w; give another --state-dir", c.StateDir, err), h.close())
+	e.history, e.temps, e.large = h, c.Temps, semaphore.NewWeighted(2*store.MaxContent)
+	if h.root != nil {
+		if e.kept, err = openKeptDir(h.root); err == nil {
+			e.putBackAll(c.PutBack)
+			err = h.scan()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("reading the edit history in %q: %w; give another --state-dir", c.StateDir, err), e.Close())
 	}
 	return e, nil
 }
@@ -114,5 +123,9 @@ func New(c Config) (*Editor, error) {
 // Close releases the state directory. Its history stays for the next editor. Commands after Close can edit files but can
 // neither record nor undo a change.
 func (e *Editor) Close() error {
-	return e.history.close()
+	err := e.history.close()
+	if e.kept != nil {
+		_ = e.kept.Close() // it was only read, and perhaps closed before
+	}
+	return err
 }

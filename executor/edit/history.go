@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/internal/hostpath"
 )
 
@@ -32,11 +33,6 @@ const (
 	entryOverhead = 4096
 
 	entryMagic = "actiond-undo-1"
-	keptMagic  = "actiond-undo-2" // of an entry whose data are a kept file
-
-	// keptDir holds the bytes of whole files: links to them where the file system allows, otherwise copies. The user may
-	// write to it, but only through a descriptor of this process, because the directory above is closed.
-	keptDir = "kept"
 )
 
 var (
@@ -71,8 +67,6 @@ type entry struct {
 	mode   fs.FileMode // before
 	dirs   int         // directories that the edit made above the file
 	data   []byte      // before
-	kept   string      // instead of data: the name of a kept file, whose version before is
-	size   int64       // of the kept file
 }
 
 // history keeps entries by path: on disk, one file each in a directory of its own, or in memory. The names of the files
@@ -83,7 +77,6 @@ type entry struct {
 // Its methods may be called concurrently for different paths.
 type history struct {
 	root *os.Root // nil in memory
-	kept *os.File // keptDir
 
 	mu     sync.Mutex
 	paths  map[string][]*saved // oldest first
@@ -100,7 +93,6 @@ type saved struct {
 	serial uint64
 	size   int64
 	inMem  *entry
-	kept   bool
 }
 
 // openHistory opens a history that is to be scanned; one in memory has at most so many bytes.
@@ -116,9 +108,6 @@ func openHistory(dir string, inMemory int64) (*history, error) {
 	h.root, h.budget = root, diskBudget
 	if _, size := h.space(); size > 0 { // the other half is for uploads
 		h.budget = min(h.budget, size/2)
-	}
-	if h.kept, err = openKeptDir(root); err != nil {
-		return nil, errors.Join(err, root.Close())
 	}
 	return h, nil
 }
@@ -143,7 +132,6 @@ func (h *history) scan() error {
 	if err != io.EOF { //nolint:errorlint // ReadDir returns it bare
 		return err
 	}
-	h.findKept()
 	for _, list := range h.paths {
 		slices.SortFunc(list, func(a, b *saved) int { return cmp.Compare(a.serial, b.serial) })
 	}
@@ -202,29 +190,25 @@ func parseEntryName(name string) (key string, s *saved, ok bool) {
 // over the gap anyway.
 func (h *history) push(path string, en *entry) error {
 	key := historyKey(path)
-	s := &saved{size: int64(len(en.data)) + en.size + entryOverhead, kept: en.kept != ""}
+	if en.data != nil {
+		en.before = hashOf(en.data)
+	}
+	s := &saved{size: int64(len(en.data)) + entryOverhead}
 	h.mu.Lock()
 	h.serial++
 	s.serial = h.serial
 	closed, budget := h.closed, h.budget
 	h.mu.Unlock()
 	if closed {
-		h.discard(en)
 		return errHistoryClosed
 	}
 	err := func() error {
-		if s.size > budget {
+		if s.size > min(budget, store.MaxContent+entryOverhead) {
 			return fmt.Errorf("a snapshot of %d bytes is larger than the whole history may be", s.size)
 		}
 		if h.root == nil {
 			s.inMem = en
 			return nil
-		}
-		if s.kept {
-			if err := h.root.Rename(keptDir+"/"+en.kept, keptDir+"/"+entryName(key, s)); err != nil {
-				return err
-			}
-			en.kept = entryName(key, s)
 		}
 		err := h.write(entryName(key, s), en)
 		for noSpace(err) && h.giveWay(s.size) {
@@ -238,7 +222,6 @@ func (h *history) push(path string, en *entry) error {
 		return errHistoryClosed
 	}
 	if err != nil {
-		h.discard(en)
 		h.dropAll(key)
 		return err
 	}
@@ -260,8 +243,6 @@ func (h *history) push(path string, en *entry) error {
 	}
 	return nil
 }
-
-func noSpace(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // giveWay drops the oldest entry on a full file system, unless all entries together
 // would not free the needed bytes.
@@ -316,9 +297,6 @@ func (h *history) top(path string) (*entry, *saved, error) {
 		h.pop(path, s)
 		return nil, nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	if en.kept != "" {
-		en.kept = entryName(key, s)
-	}
 	return en, s, nil
 }
 
@@ -341,7 +319,7 @@ func (h *history) close() error {
 	if h.root == nil {
 		return nil
 	}
-	return errors.Join(h.kept.Close(), h.root.Close())
+	return h.root.Close()
 }
 
 // drop forgets an entry and returns a function that removes its files. That may take as long as an edit: the system frees
@@ -359,9 +337,6 @@ func (h *history) drop(key string, s *saved) (remove func()) {
 	return func() {
 		if h.root == nil {
 			return
-		}
-		if s.kept {
-			_ = h.root.Remove(keptDir + "/" + entryName(key, s)) // removed at the next start, otherwise
 		}
 		_ = h.root.Remove(entryName(key, s)) // one that stays is refused later by its hashes, or ages out
 	}
@@ -408,11 +383,7 @@ func (en *entry) firstLine() string {
 		}
 		return h
 	}
-	magic := entryMagic
-	if en.kept != "" {
-		magic = keptMagic
-	}
-	facts := fmt.Sprintf("%s %s %s %o %d", magic, orNone(en.before), orNone(en.after), uint32(en.mode), en.dirs)
+	facts := fmt.Sprintf("%s %s %s %o %d", entryMagic, orNone(en.before), orNone(en.after), uint32(en.mode), en.dirs)
 	return facts + " " + string(hashOf([]byte(facts))) + "\n"
 }
 
@@ -456,14 +427,11 @@ func parseEntry(raw []byte) (*entry, error) {
 		return hash(s)
 	}
 	en := &entry{before: orEmpty(fields[1]), after: orEmpty(fields[2]), mode: fs.FileMode(mode), dirs: dirs, data: data}
-	if fields[0] == keptMagic {
-		en.kept = keptDir
-	}
 	if string(line)+"\n" != en.firstLine() {
 		return nil, errors.New("its facts do not fit their hash")
 	}
-	if en.kept != "" {
-		return en, nil // openKept compares the version
+	if en.before == "" {
+		en.data = nil
 	}
 	if en.before == "" && len(data) > 0 || en.before != "" && hashOf(data) != en.before {
 		return nil, errors.New("its data do not fit their hash")

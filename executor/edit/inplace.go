@@ -19,6 +19,9 @@ import (
 )
 
 const (
+	// keptDir has the old bytes of files that are being written in place, and new content for them. The user may write to it,
+	// but only through a descriptor of this process, because the directory above is closed.
+	keptDir    = "kept"
 	noteSuffix = ".note"
 	// maxNote is the size of a note in bytes, which holds a path.
 	maxNote = 16 << 10
@@ -37,6 +40,20 @@ type note struct {
 	Size  int64       // of the old bytes
 }
 
+func openKeptDir(root *os.Root) (*os.File, error) {
+	if err := root.Mkdir(keptDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	dir, err := root.OpenFile(keptDir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := dir.Chmod(0o777); err != nil { // the one above is closed
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
 // openKept opens a file in the directory of kept files.
 func (e *Editor) openKept(name string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(int(e.kept.Fd()), name, flags|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -45,6 +62,9 @@ func (e *Editor) openKept(name string, flags int) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
+
+// fdPath is a path to an open file, whatever its names.
+func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
 // inode is one file, whatever its names. Numbers are given again, and a device may have another number once it is mounted
 // again: a file is the same if it was born at the same time, or is on the same device where the file system keeps no such time.
@@ -182,13 +202,15 @@ func (g *guard) done() {
 	}
 }
 
-// putBackAll puts the old bytes of the files back that an earlier process was writing in place when it ended, and reports each.
+// putBackAll puts the old bytes of the files back that an earlier process was writing in place when it ended, reports each,
+// and removes what else is kept from then.
 func (e *Editor) putBackAll(report func(path string, err error)) {
 	if e.kept == nil {
 		return
 	}
 	_ = eachNameIn(e.kept, func(name string) { // it is tried at the next start, otherwise
 		if !strings.HasSuffix(name, noteSuffix) {
+			_ = unix.Unlinkat(int(e.kept.Fd()), name, 0) // harmless if it stays
 			return
 		}
 		var path string
@@ -200,7 +222,6 @@ func (e *Editor) putBackAll(report func(path string, err error)) {
 			report(path, err)
 		}
 	})
-	_, _ = e.kept.Seek(0, io.SeekStart) // for findKept
 }
 
 // putBackNoted obeys a note and removes it: once, because the file may be written again after that.
@@ -353,6 +374,8 @@ func (e *Editor) WriteInPlace(w *os.File, write func() error) error {
 	}
 	return errors.Join(err, g.release())
 }
+
+func noSpace(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // takeSpace takes space on the disk for the first size bytes of a file. It fails where there is none, and not where the
 // file system cannot do this.

@@ -37,8 +37,8 @@ func changedSince(p place) *Error {
 }
 
 func (e *Editor) restore(p place, en *entry) (Result, error) {
-	if en.kept != "" || p.exists() && en.before == "" && p.info.Size() > e.maxRead {
-		return e.restoreKept(p, en)
+	if p.exists() && max(p.info.Size(), int64(len(en.data))) > e.maxEdit {
+		return e.restoreLarge(p, en)
 	}
 	if !p.exists() {
 		return e.undoRemoval(p, en)
@@ -50,13 +50,13 @@ func (e *Editor) restore(p place, en *entry) (Result, error) {
 	if hashOf(f.data) != en.after {
 		return Result{}, changedSince(p)
 	}
-	if en.before == "" {
+	if en.data == nil {
 		return e.undoCreation(p, f, now, en)
 	}
 	if err := e.as(func() error { return e.overwrite(f, en.data, en.mode) }); err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	return undone(p, en, now), nil
+	return e.undone(p, en, now), nil
 }
 
 func (e *Editor) undoCreation(p place, f *file, now string, en *entry) (Result, error) {
@@ -84,14 +84,18 @@ func (e *Editor) undoRemoval(p place, en *entry) (Result, error) {
 	if err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	return undone(p, en, ""), nil
+	return e.undone(p, en, ""), nil
 }
 
-func undone(p place, en *entry, now string) Result {
+func (e *Editor) undone(p place, en *entry, now string) Result {
 	r := Result{
 		Existed: p.exists(),
 		SHA256:  string(en.before),
 		Text:    fmt.Sprintf("Last edit to %s undone successfully. ", p.shown),
+	}
+	if int64(len(en.data)) > e.maxEdit || p.exists() && p.info.Size() > e.maxEdit {
+		r.Text += fmt.Sprintf("It has %d bytes again.", len(en.data))
+		return r
 	}
 	t, err := decode(en.data)
 	if err != nil {

@@ -1,6 +1,7 @@
 package edit
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/internal/files"
 )
 
@@ -81,8 +83,8 @@ func (in *Incoming) open() (err error) {
 		return err
 	}
 	in.temp, err = in.e.newTemp(dir, mode)
-	if in.old && errors.Is(files.InPlace(err), files.ErrInPlace) && in.e.history.kept != nil {
-		in.temp, err = in.e.newTemp(fdPath(in.e.history.kept), mode) // for writing in place
+	if in.old && errors.Is(files.InPlace(err), files.ErrInPlace) && in.e.kept != nil {
+		in.temp, err = in.e.newTemp(fdPath(in.e.kept), mode) // for writing in place
 	}
 	return err
 }
@@ -219,25 +221,22 @@ func (e *Editor) settle(in *Incoming, w *whole, mode *fs.FileMode, en *entry) er
 		r := w.file.replacement(want)
 		r.Temp = in.temp.Temp
 		r.Check = func() error {
-			w.keep(e.history, en, true)
+			w.keep(en)
 			return w.file.unchanged()
 		}
 		r.InPlace = func() error {
 			if w.write == nil {
 				return unix.ETXTBSY
 			}
-			e.history.discard(en)
-			w.keep(e.history, en, false)
+			w.keep(en)
 			return e.rewrite(w.write, w.file, in.temp, in.Size, want)
 		}
 		return e.temps.Replace(r)
 	})
-	if err != nil {
-		e.history.discard(en)
-		return err
+	if err == nil {
+		in.made = nil
 	}
-	in.made = nil
-	return nil
+	return err
 }
 
 // take gives a new file its name.
@@ -287,11 +286,10 @@ func (e *Editor) Remove(path string, c Conditions) (Result, error) {
 		if w.file == nil { // it may not be read
 			return os.Remove(p.real)
 		}
-		w.keep(e.history, en, w.file.stat.Nlink == 1)
+		w.keep(en)
 		return w.file.remove(0)
 	})
 	if err != nil {
-		e.history.discard(en)
 		return Result{}, systemError(path, "remove", err)
 	}
 	return Result{Path: path, Existed: true, HistoryErr: w.record(e, en)}, nil
@@ -316,8 +314,9 @@ type whole struct {
 	file   *file    // without its data; nil where no file exists, or may be read
 	read   *os.File // nil where it may not be read
 	write  *os.File // nil where it is being executed
-	unkept error    // why the history has no copy
+	unkept error    // why the history does not have its bytes
 	sum    hash     // once it was needed
+	held   int64    // of [Editor.large]
 }
 
 // open opens the file, and checks that the user may write it where writes is set. It runs inside as.
@@ -343,6 +342,7 @@ func (w *whole) open(writes bool) (err error) {
 }
 
 func (w *whole) close() {
+	w.e.large.Release(w.held)
 	for _, f := range []*os.File{w.read, w.write} {
 		if f != nil {
 			_ = f.Close() // what was written was flushed
@@ -393,14 +393,27 @@ func (w *whole) hash() error {
 	return err
 }
 
-// keep makes the history keep the file's bytes: by a link to it where it is about to lose its name, by a copy otherwise.
-// It runs inside as.
-func (w *whole) keep(h *history, en *entry, link bool) {
-	if w.read == nil {
+// keep reads the file's bytes for the history, unless it has them. It runs inside as.
+func (w *whole) keep(en *entry) {
+	if w.read == nil || en.data != nil {
 		return
 	}
-	en.mode = w.file.info.Mode()
-	w.unkept = h.keep(en, w.read, w.file.info, link)
+	size := w.file.info.Size()
+	if most := min(w.e.maxRead, store.MaxContent); size > most {
+		w.unkept = fmt.Errorf("the history keeps files of %d bytes at most, and this one has %d", most, size)
+		return
+	}
+	if w.held == 0 && size > 1<<20 && w.e.large.Acquire(context.Background(), size) == nil { // which does not end
+		w.held = size
+	}
+	data := make([]byte, size+1) // one more shows the end
+	n, err := w.read.ReadAt(data, 0)
+	if n != int(size) {
+		w.unkept = errors.Join(errChanged, err)
+		return
+	}
+	en.mode, en.data = w.file.info.Mode(), data[:n]
+	w.file.data = en.data
 }
 
 // record puts the entry into the history.
@@ -412,8 +425,8 @@ func (w *whole) record(e *Editor, en *entry) error {
 	return e.history.push(w.real, en)
 }
 
-// restoreKept undoes an edit whose files may be of any size.
-func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
+// restoreLarge undoes an edit of a file, or to one, that is too large to be shown.
+func (e *Editor) restoreLarge(p place, en *entry) (Result, error) {
 	w := &whole{e: e, place: p}
 	defer w.close()
 	if err := p.isFile(); err != nil {
@@ -422,44 +435,16 @@ func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
 	if err := e.as(func() error { return w.open(true) }); err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	if p.exists() {
-		if err := w.check(Conditions{Match: []string{string(en.after)}}); errors.Is(err, ErrCondition) {
-			return Result{}, changedSince(p)
-		} else if err != nil {
-			return Result{}, err
-		}
+	if err := w.check(Conditions{Match: []string{string(en.after)}}); errors.Is(err, ErrCondition) {
+		return Result{}, changedSince(p)
+	} else if err != nil {
+		return Result{}, err
 	}
-	if en.before == "" {
+	if en.data == nil {
 		return e.undoCreation(p, w.file, "", en)
 	}
-	in := &Incoming{e: e, shown: p.shown, real: p.real, old: true}
-	defer in.Discard()
-	var kept *os.File
-	var size int64
-	err := e.as(func() (err error) {
-		if kept, size, err = e.history.openKept(en); err == nil {
-			err = in.open()
-		}
-		return err
-	})
-	if kept != nil {
-		defer kept.Close()
-	}
-	if err == nil {
-		// No more than it has now: the agent may still append to a file that was linked.
-		err = in.Fill(io.NewSectionReader(kept, 0, size))
-	}
-	if err != nil {
+	if err := e.as(func() error { return e.overwrite(w.file, en.data, en.mode) }); err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	var undone entry // what the file has now, for writing in place
-	err = e.settle(in, w, &en.mode, &undone)
-	e.history.discard(&undone)
-	if err != nil {
-		return Result{}, unwritable(p.shown, err)
-	}
-	return Result{
-		Existed: p.exists(), SHA256: in.SHA256,
-		Text: fmt.Sprintf("Last edit to %s undone successfully. It has %d bytes again.", p.shown, in.Size),
-	}, nil
+	return e.undone(p, en, ""), nil
 }
