@@ -2,9 +2,12 @@ package edit
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"io/fs"
 	"os"
 	"strconv"
+
+	"github.com/actiond/actiond/executor/internal/store"
 )
 
 // What has a contract of its own is tested by itself.
@@ -85,6 +88,19 @@ func ReparseEntry(raw []byte) ([]byte, error) {
 }
 
 func (en *entry) bytes() []byte { return append([]byte(en.firstLine()), en.data...) }
+
+// LogRecord is an edit as the log of the history has it.
+func LogRecord(path, before, after string, mode fs.FileMode) []byte {
+	sum := func(s string) store.Sum { return sha256.Sum256([]byte(s)) }
+	r := record{kind: wasEdited, mode: mode, size: int64(len(before)), key: sum(path), before: sum(before), after: sum(after)}
+	return r.append(nil)
+}
+
+// ReparseLog reads a log and writes it again.
+func ReparseLog(raw []byte) (back []byte, records int) {
+	records = readLog(raw, func(r record) { back = r.append(back) })
+	return back, records
+}
 
 // NumberLines is numberLines.
 var NumberLines = numberLines

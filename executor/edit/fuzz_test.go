@@ -207,3 +207,18 @@ func FuzzHistoryEntry(f *testing.F) {
 		}
 	})
 }
+
+// FuzzUndoLog reads any bytes as the log of a history: records that were written, up to the first one that is damaged.
+func FuzzUndoLog(f *testing.F) {
+	f.Add([]byte(""))
+	record := edit.LogRecord("/f", "a\nb\n", "c", 0o644)
+	f.Add(record)
+	f.Add(append(edit.LogRecord("/g", "", "c", 0o755), record...))
+	f.Add(append(bytes.Clone(record), record[:100]...))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		back, n := edit.ReparseLog(raw)
+		if !bytes.HasPrefix(raw, back) || len(back) != n*len(record) {
+			t.Fatalf("%q was read as %d records, %q", raw, n, back)
+		}
+	})
+}
