@@ -22,11 +22,7 @@ func source(lines int) string {
 func benchEditor(b *testing.B, flush bool, content string) (*edit.Editor, string) {
 	b.Helper()
 	dir := b.TempDir()
-	e, err := edit.New(edit.Config{StateDir: filepath.Join(dir, "state")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { e.Close() })
+	e := newEditor(b, edit.Config{StateDir: filepath.Join(dir, "state")})
 	if !flush {
 		e.SetFlush(func(*os.File) error { return nil })
 	}

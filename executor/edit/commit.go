@@ -73,14 +73,16 @@ func (e *Editor) replaceFile(p place, f *file, data []byte, mode fs.FileMode) (R
 	if bytes.Equal(f.data, data) {
 		return Result{Existed: true, SHA256: string(after())}, nil
 	}
-	before := hashing(f.data)
-	defer before()
+	en := &entry{mode: f.info.Mode(), data: f.data}
+	defer e.history.discard(en)
+	if !p.unrecorded {
+		e.history.keep(en) // while it waits for the disk
+	}
 	if err := e.as(func() error { return e.overwrite(f, data, mode) }); err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	r := Result{Existed: true, SHA256: string(after())}
-	r.HistoryErr = e.record(p, &entry{before: before(), after: after(), mode: f.info.Mode(), data: f.data})
-	return r, nil
+	en.after = after()
+	return Result{Existed: true, SHA256: string(en.after), HistoryErr: e.record(p, en)}, nil
 }
 
 // createFile creates a file and records that.

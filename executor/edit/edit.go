@@ -14,12 +14,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/executor/internal/worker"
 	"github.com/actiond/actiond/internal/files"
+	"github.com/actiond/actiond/internal/hostpath"
 	"github.com/actiond/actiond/internal/identity"
 )
 
@@ -34,9 +36,17 @@ const (
 type Config struct {
 	// Root is the working directory of the server. It is used only to suggest a path where a relative one was given.
 	Root string
-	// StateDir holds the undo history, so that it survives a restart; "" keeps it in memory. The directory is created if it
-	// does not exist, is restricted to mode 0700, must belong to this process's user and must not be a symbolic link.
+	// StateDir holds the undo history but for the contents, so that it survives a restart, and the old bytes of files that are
+	// being written in place. The directory is created if it does not exist, is restricted to mode 0700, must belong to this
+	// process's user and must not be a symbolic link. "" means that nothing survives a restart.
 	StateDir string
+	// Contents returns the store that is to have the contents before edits. It is called from the first edit on. nil keeps the
+	// whole history in memory.
+	Contents func() (*store.Store, error)
+	// Reclaim makes room in that store, but for what [Editor.Needs]; nil means that nothing else uses the store.
+	Reclaim func() error
+	// Older is called by New if it removes the history of an earlier version, with the number of its edits; nil calls nothing.
+	Older func(edits int)
 	// PutBack is called by New for each file that an earlier editor of StateDir was writing in place when its process ended:
 	// without an error where the file has its old bytes and mode again. The path is "" where it is not known. nil calls nothing.
 	PutBack func(path string, err error)
@@ -65,9 +75,11 @@ type Editor struct {
 	locks   locks
 	large   *semaphore.Weighted // of bytes of files that are replaced or removed as a whole, while the history takes them
 	history *history
-	kept    *os.File // keptDir; nil without a state directory
+	state   *os.Root // nil without a state directory
+	kept    *os.File // keptDir in it
 	temps   *files.Ledger
 	workers *worker.Pool
+	close   func() error // once
 	// flush brings a written file to the disk before it takes the place of the old one. Tests replace it.
 	flush func(*os.File) error
 }
@@ -103,29 +115,49 @@ func New(c Config) (*Editor, error) {
 	if e.maxRead <= 0 {
 		e.maxRead = DefaultMaxReadSize
 	}
-	h, err := openHistory(c.StateDir, cmp.Or(c.MaxMemory, memoryBudget))
-	if err != nil {
+	e.temps, e.large = c.Temps, semaphore.NewWeighted(2*store.MaxContent)
+	c.MaxMemory = cmp.Or(c.MaxMemory, memoryBudget)
+	if err := e.openState(&c); err != nil {
 		return nil, fmt.Errorf("opening the edit history in %q: %w; give another --state-dir", c.StateDir, err)
-	}
-	e.history, e.temps, e.large = h, c.Temps, semaphore.NewWeighted(2*store.MaxContent)
-	if h.root != nil {
-		if e.kept, err = openKeptDir(h.root); err == nil {
-			e.putBackAll(c.PutBack)
-			err = h.scan()
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("reading the edit history in %q: %w; give another --state-dir", c.StateDir, err), e.Close())
 	}
 	return e, nil
 }
 
+// openState opens the state directory and the history.
+func (e *Editor) openState(c *Config) (err error) {
+	if c.StateDir != "" {
+		if e.state, err = hostpath.OpenPrivate(c.StateDir); err != nil {
+			return err
+		}
+		if e.kept, err = openKeptDir(e.state); err != nil {
+			return errors.Join(err, e.state.Close())
+		}
+		e.putBackAll(c.PutBack)
+	}
+	if e.history, err = openHistory(e.state, c); err == nil && e.state != nil {
+		var edits int
+		if edits, err = e.history.removeOlder(e.state); edits > 0 && c.Older != nil {
+			c.Older(edits)
+		}
+	}
+	if err != nil && e.state != nil {
+		return errors.Join(err, e.kept.Close(), e.state.Close())
+	}
+	e.close = sync.OnceValue(func() error {
+		err := e.history.close()
+		if e.state != nil {
+			err = errors.Join(err, e.kept.Close(), e.state.Close())
+		}
+		return err
+	})
+	return err
+}
+
+// Needs reports whether a content is needed to undo an edit.
+func (e *Editor) Needs(sum store.Sum) bool { return e.history.needs(sum) }
+
 // Close releases the state directory. Its history stays for the next editor. Commands after Close can edit files but can
 // neither record nor undo a change.
 func (e *Editor) Close() error {
-	err := e.history.close()
-	if e.kept != nil {
-		_ = e.kept.Close() // it was only read, and perhaps closed before
-	}
-	return err
+	return e.close()
 }

@@ -72,23 +72,6 @@ func SpliceView(raw []byte, line, text string) (view, fresh string, ok bool) {
 	return view, lineFeeds(body), ok
 }
 
-// EntryBytes is a history entry as it is written.
-func EntryBytes(before, after string, mode fs.FileMode) []byte {
-	en := &entry{before: hashOf([]byte(before)), after: hashOf([]byte(after)), mode: mode, data: []byte(before)}
-	return en.bytes()
-}
-
-// ReparseEntry reads a history entry and writes it again.
-func ReparseEntry(raw []byte) ([]byte, error) {
-	en, err := parseEntry(raw)
-	if err != nil {
-		return nil, err
-	}
-	return en.bytes(), nil
-}
-
-func (en *entry) bytes() []byte { return append([]byte(en.firstLine()), en.data...) }
-
 // LogRecord is an edit as the log of the history has it.
 func LogRecord(path, before, after string, mode fs.FileMode) []byte {
 	sum := func(s string) store.Sum { return sha256.Sum256([]byte(s)) }

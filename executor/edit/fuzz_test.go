@@ -3,6 +3,7 @@ package edit_test
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -195,19 +196,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzHistoryEntry reads any bytes as a history entry: all of one that was written, or none.
-func FuzzHistoryEntry(f *testing.F) {
-	f.Add([]byte(""))
-	f.Add([]byte("actiond-undo-1 - - 0 0 x\n"))
-	f.Add(edit.EntryBytes("a\nb\n", "c", 0o644))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		back, err := edit.ReparseEntry(raw)
-		if err == nil && !bytes.Equal(back, raw) {
-			t.Fatalf("%q was read as %q", raw, back)
-		}
-	})
-}
-
 // FuzzUndoLog reads any bytes as the log of a history: records that were written, up to the first one that is damaged.
 func FuzzUndoLog(f *testing.F) {
 	f.Add([]byte(""))
@@ -219,6 +207,20 @@ func FuzzUndoLog(f *testing.F) {
 		back, n := edit.ReparseLog(raw)
 		if !bytes.HasPrefix(raw, back) || len(back) != n*len(record) {
 			t.Fatalf("%q was read as %d records, %q", raw, n, back)
+		}
+		state := t.TempDir()
+		if err := os.WriteFile(filepath.Join(state, "undo"), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e, path := newEditor(t, edit.Config{StateDir: state}), filepath.Join(t.TempDir(), "f")
+		for _, text := range []string{"one", "two"} {
+			if err := putText(e, path, text, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		undo(t, e, path)
+		if got := read(path); got != "one" {
+			t.Fatalf("got %q", got)
 		}
 	})
 }

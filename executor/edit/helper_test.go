@@ -10,12 +10,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/internal/identity"
 )
 
@@ -50,6 +52,16 @@ func newBench(tb testing.TB, configure ...func(*edit.Config)) *bench {
 	for _, f := range configure {
 		f(&c)
 	}
+	return &bench{Editor: newEditor(tb, c), t: tb, dir: dir}
+}
+
+// newEditor returns an editor, with a store of contents if it has a state directory.
+func newEditor(tb testing.TB, c edit.Config) *edit.Editor {
+	tb.Helper()
+	if c.StateDir != "" && c.Contents == nil {
+		c.Contents = contentsIn(c.StateDir, 0)
+		tb.Cleanup(func() { closeContents(tb, c.StateDir) })
+	}
 	e, err := edit.New(c)
 	if err != nil {
 		tb.Fatal(err)
@@ -59,7 +71,40 @@ func newBench(tb testing.TB, configure ...func(*edit.Config)) *bench {
 			tb.Error(err)
 		}
 	})
-	return &bench{Editor: e, t: tb, dir: dir}
+	return e
+}
+
+// stores are the open stores of contents by state directory, each of which editors share.
+var (
+	storesMu sync.Mutex
+	stores   = map[string]*store.Store{}
+)
+
+func contentsIn(state string, bound int64) func() (*store.Store, error) {
+	return func() (s *store.Store, err error) {
+		storesMu.Lock()
+		defer storesMu.Unlock()
+		if stores[state] == nil {
+			if s, err = store.Open(store.Config{Dir: filepath.Join(state, "contents"), MaxBytes: bound}); err != nil {
+				return nil, err
+			}
+			stores[state] = s
+		}
+		return stores[state], nil
+	}
+}
+
+// closeContents closes the store of a state directory, as the end of its process does.
+func closeContents(tb testing.TB, state string) {
+	tb.Helper()
+	storesMu.Lock()
+	defer storesMu.Unlock()
+	if s := stores[state]; s != nil {
+		delete(stores, state)
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	}
 }
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }

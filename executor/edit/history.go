@@ -1,51 +1,50 @@
 package edit
 
 import (
-	"bytes"
-	"cmp"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/actiond/actiond/executor/internal/store"
-	"github.com/actiond/actiond/internal/hostpath"
 )
 
 const (
-	// historyDepth is how many edits of one path can be undone.
+	// historyDepth is how many edits of one path can be undone, and maxSaved of all paths together.
 	historyDepth = 10
-	// diskBudget, or half of a smaller file system, and by default memoryBudget bound what all snapshots together take; the oldest go first.
+	maxSaved     = 8192
+	// diskBudget, or half of a smaller store, and by default memoryBudget bound what the bytes before all edits together
+	// take, as if none were compressed or equal; the oldest edits go first.
 	diskBudget   = 256 << 20
 	memoryBudget = 64 << 20
-	// entryOverhead is added to the bytes of each entry: the block that even the smallest file takes. It bounds the
-	// number of entries too.
-	entryOverhead = 4096
-
-	entryMagic = "actiond-undo-1"
 )
 
-var (
-	errHistoryClosed = errors.New("edit history is closed")
-	errDamaged       = errors.New("damaged history entry")
-)
+var errHistoryClosed = errors.New("edit history is closed")
 
 // hash is a SHA-256 in hexadecimal.
 type hash string
 
 func hashOf(data []byte) hash {
 	sum := sha256.Sum256(data)
+	return hashFrom(sum)
+}
+
+// hashFrom is "" for zeros, and sum its inverse.
+func hashFrom(sum store.Sum) hash {
+	if sum == (store.Sum{}) {
+		return ""
+	}
 	return hash(hex.EncodeToString(sum[:]))
+}
+
+func (h hash) sum() (sum store.Sum) {
+	_, _ = hex.Decode(sum[:], []byte(h)) // it is one
+	return sum
 }
 
 // hashing hashes data while the caller does something else, such as waiting for
@@ -60,224 +59,198 @@ func hashing(data []byte) func() hash {
 	}
 }
 
-// entry has the contents that undoing one edit needs. A hash of "" says that there was no file.
+// entry is what undoing one edit takes. Without data, there was no file before; with after "", there is none since.
 type entry struct {
-	before hash
-	after  hash
-	mode   fs.FileMode // before
-	dirs   int         // directories that the edit made above the file
-	data   []byte      // before
+	after hash
+	mode  fs.FileMode // before
+	dirs  int         // directories that the edit made above the file
+	data  []byte      // before
+
+	keeping sync.WaitGroup // of keep
+	begun   bool
+	before  store.Sum // of data, once that is kept
+	err     error     // why it is not
 }
 
-// history keeps entries by path: on disk, one file each in a directory of its own, or in memory. The names of the files
-// consist of hashes and numbers, by which entries are found and dropped; so opening is one listing, and files with other
-// names are ignored. Snapshots are not flushed to the disk: after a power failure the last ones may be damaged, which undo
-// notices.
-//
-// Its methods may be called concurrently for different paths.
+// history keeps entries by path. The bytes before an edit lie in a store of contents, by which other parts may keep the same
+// bytes; all else lies in a log, or in memory. Its methods may be called concurrently for different paths.
 type history struct {
-	root *os.Root // nil in memory
+	contents func() (*store.Store, error)
+	own      bool // nothing else uses the store
+	reclaim  func() error
 
-	mu     sync.Mutex
-	paths  map[string][]*saved // oldest first
-	size   int64
-	budget int64
-	serial uint64
+	mu     sync.Mutex // not held while the store is used, which calls needs
+	paths  map[store.Sum][]*record
+	all    []*record         // oldest first
+	uses   map[store.Sum]int // of contents, by entries and by calls of keep
+	size   int64             // of all contents, where each counts for every entry
+	log    *undoLog
 	closed bool
 
-	removing sync.WaitGroup // of files of dropped entries; it gets no more once closed is set
+	removing sync.WaitGroup // of an older history
 }
 
-// saved is an entry as the history finds it again.
-type saved struct {
-	serial uint64
-	size   int64
-	inMem  *entry
+// openHistory opens the history that the log in a directory has, unless that or contents is nil.
+func openHistory(root *os.Root, c *Config) (*history, error) {
+	h := &history{contents: c.Contents, reclaim: c.Reclaim, paths: map[store.Sum][]*record{}, uses: map[store.Sum]int{}}
+	var err error
+	if h.contents == nil {
+		h.own, h.contents = true, sync.OnceValues(func() (*store.Store, error) { return store.Open(store.Config{MaxBytes: c.MaxMemory}) })
+	} else if root != nil {
+		h.log, err = openLog(root, h.replay)
+	}
+	return h, err
 }
 
-// openHistory opens a history that is to be scanned; one in memory has at most so many bytes.
-func openHistory(dir string, inMemory int64) (*history, error) {
-	h := &history{paths: make(map[string][]*saved), budget: inMemory}
-	if dir == "" {
-		return h, nil
+// replay does what a record of an earlier process says.
+func (h *history) replay(r record) {
+	switch list := h.paths[r.key]; {
+	case r.kind == wasEdited:
+		h.insert(&r)
+	case r.kind == wasForgotten:
+		h.dropAll(r.key)
+	case len(list) > 0:
+		h.drop(list[len(list)-1])
 	}
-	root, err := hostpath.OpenPrivate(dir)
-	if err != nil {
-		return nil, err
-	}
-	h.root, h.budget = root, diskBudget
-	if _, size := h.space(); size > 0 { // the other half is for uploads
-		h.budget = min(h.budget, size/2)
-	}
-	return h, nil
 }
 
-// scan finds the entries of an earlier editor, and removes its unfinished ones.
-func (h *history) scan() error {
-	if h.root == nil {
-		return nil
-	}
-	dir, err := h.root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	for err == nil {
-		var listing []fs.DirEntry
-		listing, err = dir.ReadDir(portion)
-		for _, item := range listing {
-			h.found(item)
-		}
-	}
-	if err != io.EOF { //nolint:errorlint // ReadDir returns it bare
-		return err
-	}
-	for _, list := range h.paths {
-		slices.SortFunc(list, func(a, b *saved) int { return cmp.Compare(a.serial, b.serial) })
-	}
-	return nil
-}
-
-// forget drops all entries of a path, which cannot be reached over a change that was not recorded.
-func (h *history) forget(path string) {
+// needs reports whether a content is needed to undo an edit.
+func (h *history) needs(sum store.Sum) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.dropAll(historyKey(path))
+	return h.uses[sum] > 0
 }
 
-// dropAll is forget by key. h.mu is held.
-func (h *history) dropAll(key string) {
-	for len(h.paths[key]) > 0 {
-		h.drop(key, h.paths[key][0])()
+// hold counts a use of a content. h.mu is held.
+func (h *history) hold(sum store.Sum, n int) {
+	if h.uses[sum] += n; h.uses[sum] <= 0 {
+		delete(h.uses, sum)
 	}
 }
 
-// found takes an entry that an earlier editor left, or removes what it left
-// unfinished.
-func (h *history) found(item fs.DirEntry) {
-	name := item.Name()
-	if strings.HasSuffix(name, ".tmp") && item.Type().IsRegular() {
-		_ = h.root.Remove(name) // written by an editor that died; harmless if it stays
+// keep puts the bytes of an entry into the store while the caller does something else. The caller must push or discard the
+// entry.
+func (h *history) keep(en *entry) {
+	if en.begun || en.data == nil {
 		return
 	}
-	key, s, ok := parseEntryName(name)
-	if !ok || !item.Type().IsRegular() {
-		return
-	}
-	h.paths[key] = append(h.paths[key], s)
-	h.size += s.size
-	h.serial = max(h.serial, s.serial)
+	en.begun = true
+	en.keeping.Go(func() { en.err = h.put(en) })
 }
 
-func historyKey(path string) string { return string(hashOf([]byte(path))) }
-
-func entryName(key string, s *saved) string {
-	return fmt.Sprintf("%s.%016x.%x", key, s.serial, s.size)
-}
-
-func parseEntryName(name string) (key string, s *saved, ok bool) {
-	parts := strings.Split(name, ".")
-	if len(parts) != 3 || len(parts[0]) != 2*sha256.Size {
-		return "", nil, false
-	}
-	serial, err1 := strconv.ParseUint(parts[1], 16, 62)
-	size, err2 := strconv.ParseInt(parts[2], 16, 40)
-	s = &saved{serial: serial, size: size}
-	return parts[0], s, err1 == nil && err2 == nil && name == entryName(parts[0], s)
-}
-
-// push records an edit of a path and keeps the entry. Where it cannot, the path loses its history, since older entries could not be reached
-// over the gap anyway.
-func (h *history) push(path string, en *entry) error {
-	key := historyKey(path)
-	if en.data != nil {
-		en.before = hashOf(en.data)
-	}
-	s := &saved{size: int64(len(en.data)) + entryOverhead}
+// put is keep, at once.
+func (h *history) put(en *entry) error {
+	en.before = sha256.Sum256(en.data)
 	h.mu.Lock()
-	h.serial++
-	s.serial = h.serial
-	closed, budget := h.closed, h.budget
+	h.hold(en.before, 1) // so that it is not reclaimed before the entry is recorded
 	h.mu.Unlock()
-	if closed {
-		return errHistoryClosed
-	}
-	err := func() error {
-		if s.size > min(budget, store.MaxContent+entryOverhead) {
-			return fmt.Errorf("a snapshot of %d bytes is larger than the whole history may be", s.size)
-		}
-		if h.root == nil {
-			s.inMem = en
-			return nil
-		}
-		err := h.write(entryName(key, s), en)
-		for noSpace(err) && h.giveWay(s.size) {
-			err = h.write(entryName(key, s), en)
-		}
+	s, err := h.contents()
+	if err != nil {
 		return err
-	}()
+	}
+	err = s.PutQuick(en.before, en.data)
+	need := int64(len(en.data))
+	for drop := int64(0); errors.Is(err, store.ErrFull); drop = max(2*drop, 2*need, 1<<20) {
+		if ok, failed := h.makeRoom(s, need, drop); !ok || failed != nil {
+			return errors.Join(err, failed)
+		}
+		err = s.PutQuick(en.before, en.data)
+	}
+	return err
+}
+
+// makeRoom drops the oldest entries that have so many bytes, and lets the store reclaim what is unused. It reports whether
+// there may be room for need bytes, and drops nothing where all entries would not give that.
+func (h *history) makeRoom(s *store.Store, need, drop int64) (bool, error) {
+	h.mu.Lock()
+	if drop > 0 && (h.size < need || len(h.all) == 0) {
+		h.mu.Unlock()
+		return false, nil
+	}
+	for end := h.size - drop; h.size > end && len(h.all) > 0; {
+		h.dropOldest()
+	}
+	h.mu.Unlock()
+	if h.reclaim != nil {
+		return true, h.reclaim()
+	}
+	_, err := s.Reclaim(h.needs)
+	return true, err
+}
+
+// discard takes keep back.
+func (h *history) discard(en *entry) {
+	en.keeping.Wait()
+	if en.begun {
+		h.mu.Lock()
+		h.hold(en.before, -1)
+		h.mu.Unlock()
+	}
+	en.begun = false
+}
+
+// push records an edit of a path and keeps the entry. Where it cannot, the path loses its history, since older entries could
+// not be reached over the gap anyway.
+func (h *history) push(path string, en *entry) error {
+	h.keep(en)
+	en.keeping.Wait()
+	defer h.discard(en)
+	r := &record{
+		kind: wasEdited, mode: en.mode, dirs: en.dirs, size: int64(len(en.data)), key: keyOf(path), before: en.before, after: en.after.sum(),
+	}
+	budget := h.budget()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed { // meanwhile: the next editor finds the entry
+	err := en.err
+	switch {
+	case h.closed:
 		return errHistoryClosed
+	case err == nil && r.size > budget:
+		err = fmt.Errorf("%d bytes are more than the whole history may have", r.size)
+	case err == nil:
+		err = h.write(r)
 	}
 	if err != nil {
-		h.dropAll(key)
+		h.forgetKey(r.key)
 		return err
 	}
-	h.paths[key] = append(h.paths[key], s)
-	h.size += s.size
-	var removals []func()
-	if len(h.paths[key]) > historyDepth {
-		removals = append(removals, h.drop(key, h.paths[key][0]))
-	}
-	for h.size > h.budget {
-		removals = append(removals, h.dropOldest())
-	}
-	if len(removals) > 0 {
-		h.removing.Go(func() { // one by one: a large entry may take the place of thousands, and each removal needs a thread
-			for _, remove := range removals {
-				remove()
-			}
-		})
+	h.insert(r)
+	for h.size > budget {
+		h.dropOldest()
 	}
 	return nil
 }
 
-// giveWay drops the oldest entry on a full file system, unless all entries together
-// would not free the needed bytes.
-func (h *history) giveWay(need int64) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.removing.Wait() // which frees space
-	free, _ := h.space()
-	if len(h.paths) == 0 || h.size+free < need {
-		return false
+// budget is what all contents together may have; 0 where there is no store.
+func (h *history) budget() int64 {
+	s, err := h.contents()
+	switch {
+	case err != nil:
+		return 0
+	case h.own:
+		return s.Stats().Bound
 	}
-	h.dropOldest()()
-	return true
+	return min(diskBudget, s.Stats().Bound/2)
 }
 
-// space returns the free bytes and the size of the history's file system, 0 where the
-// system does not say.
-func (h *history) space() (free, size int64) {
-	dir, err := h.root.Open(".")
-	if err != nil {
-		return 0, 0
+// write writes a record into the log, which is rewritten once most of it is no longer needed. h.mu is held.
+func (h *history) write(r *record) error {
+	if h.log != nil && h.log.n > 2*len(h.all)+1024 {
+		var data []byte
+		for _, r := range h.all {
+			data = r.append(data)
+		}
+		if err := h.log.rewrite(data); err != nil {
+			return err
+		}
 	}
-	defer dir.Close()
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
-		return 0, 0
-	}
-	unit := int64(st.Bsize)                                 //nolint:unconvert // its type depends on the platform
-	return int64(st.Bavail) * unit, int64(st.Blocks) * unit //nolint:gosec // no file system has 2^63 bytes
+	return h.log.add(r)
 }
 
-// top returns the last entry of a path and the argument for pop to drop it; nil if there are no entries. An entry that cannot be
-// read is dropped and fails with errDamaged.
-func (h *history) top(path string) (*entry, *saved, error) {
-	key := historyKey(path)
+// top returns the last entry of a path and the argument for pop to drop it; nil if there are no entries. Where its bytes
+// are not kept, the path loses its history.
+func (h *history) top(path string) (*entry, *record, error) {
+	key := keyOf(path)
 	h.mu.Lock()
 	list := h.paths[key]
 	closed := h.closed
@@ -288,153 +261,120 @@ func (h *history) top(path string) (*entry, *saved, error) {
 	if len(list) == 0 {
 		return nil, nil, nil
 	}
-	s := list[len(list)-1]
-	if s.inMem != nil {
-		return s.inMem, s, nil
+	r := list[len(list)-1]
+	en := &entry{after: hashFrom(r.after), mode: r.mode, dirs: r.dirs, before: r.before}
+	if r.before == (store.Sum{}) {
+		return en, r, nil
 	}
-	en, err := h.read(entryName(key, s), s.size)
-	if err != nil {
-		h.pop(path, s)
-		return nil, nil, fmt.Errorf("%w: %w", errDamaged, err)
+	s, err := h.contents()
+	if err == nil {
+		if en.data, err = s.Get(r.before); errors.Is(err, store.ErrNotKept) {
+			h.forget(path)
+		}
 	}
-	return en, s, nil
+	return en, r, err
 }
 
 // pop drops an entry that was undone.
-func (h *history) pop(path string, s *saved) {
+func (h *history) pop(r *record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.drop(historyKey(path), s)()
+	h.drop(r)
+	_ = h.write(&record{kind: wasUndone, key: r.key}) // otherwise it is refused later, by its hashes
+}
+
+// forget drops all entries of a path, which cannot be reached over a change that was not recorded.
+func (h *history) forget(path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetKey(keyOf(path))
+}
+
+// forgetKey is forget by key. h.mu is held.
+func (h *history) forgetKey(key store.Sum) {
+	if len(h.paths[key]) > 0 {
+		h.dropAll(key)
+		_ = h.write(&record{kind: wasForgotten, key: key}) // otherwise they are refused later, by their hashes
+	}
 }
 
 func (h *history) close() error {
+	h.removing.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
-		return nil
-	}
 	h.closed = true
-	h.paths = nil
-	h.removing.Wait() // nothing is dropped from now on
-	if h.root == nil {
-		return nil
-	}
-	return h.root.Close()
+	return h.log.close()
 }
 
-// drop forgets an entry and returns a function that removes its files. That may take as long as an edit: the system frees
-// the pages of a kept file. h.mu is held.
-func (h *history) drop(key string, s *saved) (remove func()) {
-	at := slices.Index(h.paths[key], s)
+// insert adds an entry, in place of the oldest one where there are too many. h.mu is held.
+func (h *history) insert(r *record) {
+	h.all = append(h.all, r)
+	h.paths[r.key] = append(h.paths[r.key], r)
+	h.size += r.size
+	if r.before != (store.Sum{}) {
+		h.hold(r.before, 1)
+	}
+	if list := h.paths[r.key]; len(list) > historyDepth {
+		h.drop(list[0])
+	}
+	if len(h.all) > maxSaved {
+		h.dropOldest()
+	}
+}
+
+// drop forgets an entry. h.mu is held.
+func (h *history) drop(r *record) {
+	list := h.paths[r.key]
+	at := slices.Index(list, r)
 	if at < 0 {
-		return func() {}
+		return
 	}
-	h.paths[key] = slices.Delete(slices.Clone(h.paths[key]), at, at+1)
-	h.size -= s.size
-	if len(h.paths[key]) == 0 {
-		delete(h.paths, key)
+	if h.paths[r.key] = slices.Delete(slices.Clone(list), at, at+1); len(list) == 1 { // top reads the old list
+		delete(h.paths, r.key)
 	}
-	return func() {
-		if h.root == nil {
+	at = slices.Index(h.all, r)
+	h.all = slices.Delete(h.all, at, at+1)
+	h.size -= r.size
+	if r.before != (store.Sum{}) {
+		h.hold(r.before, -1)
+	}
+}
+
+// dropAll drops all entries of a path. h.mu is held.
+func (h *history) dropAll(key store.Sum) {
+	for len(h.paths[key]) > 0 {
+		h.drop(h.paths[key][0])
+	}
+}
+
+// dropOldest drops the oldest entry of all. h.mu is held.
+func (h *history) dropOldest() { h.drop(h.all[0]) }
+
+// removeOlder removes the history of an earlier version, which had a file for each edit, and returns their number.
+func (h *history) removeOlder(root *os.Root) (edits int, err error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return 0, err
+	}
+	var names []string
+	err = eachNameIn(dir, func(name string) {
+		// KEY.SERIAL.SIZE, in hexadecimal, or RANDOM.tmp of one that was being written
+		parts := strings.Split(name, ".")
+		if edit := len(parts) == 3 && len(parts[0]) == 2*sha256.Size && len(parts[1]) == 16; edit {
+			edits++
+		} else if len(parts) != 2 || len(parts[0]) != 26 || parts[1] != "tmp" {
 			return
 		}
-		_ = h.root.Remove(entryName(key, s)) // one that stays is refused later by its hashes, or ages out
+		names = append(names, name)
+	})
+	if len(names) > 0 {
+		h.removing.Go(func() { // there may be thousands
+			for _, name := range names {
+				_ = root.Remove(name) // it is tried at the next start, otherwise
+			}
+		})
 	}
+	return edits, errors.Join(err, dir.Close())
 }
 
-// dropOldest is drop of the oldest entry of all. h.mu is held.
-func (h *history) dropOldest() (remove func()) {
-	key := ""
-	for k, list := range h.paths {
-		if key == "" || list[0].serial < h.paths[key][0].serial {
-			key = k
-		}
-	}
-	return h.drop(key, h.paths[key][0])
-}
-
-// write puts an entry into a file.
-func (h *history) write(name string, en *entry) (err error) {
-	temp := rand.Text() + ".tmp"
-	f, err := h.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, h.root.Remove(temp))
-		}
-	}()
-	_, err = f.WriteString(en.firstLine())
-	if err == nil {
-		_, err = f.Write(en.data)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return h.root.Rename(temp, name)
-}
-
-// firstLine is all of an entry but its data, and a hash of that.
-func (en *entry) firstLine() string {
-	orNone := func(h hash) hash {
-		if h == "" {
-			return "-"
-		}
-		return h
-	}
-	facts := fmt.Sprintf("%s %s %s %o %d", entryMagic, orNone(en.before), orNone(en.after), uint32(en.mode), en.dirs)
-	return facts + " " + string(hashOf([]byte(facts))) + "\n"
-}
-
-func (h *history) read(name string, size int64) (*entry, error) {
-	f, err := h.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > size {
-		return nil, errors.New("it is not a regular file of the size that was written")
-	}
-	raw := make([]byte, info.Size())
-	n, err := f.ReadAt(raw, 0)
-	if n < len(raw) {
-		return nil, err
-	}
-	return parseEntry(raw)
-}
-
-// parseEntry reads back what write wrote, and nothing else.
-func parseEntry(raw []byte) (*entry, error) {
-	line, data, found := bytes.Cut(raw, []byte("\n"))
-	fields := strings.Split(string(line), " ")
-	if !found || len(fields) != 6 {
-		return nil, errors.New("its first line is incomplete")
-	}
-	mode, err1 := strconv.ParseUint(fields[3], 8, 32)
-	dirs, err2 := strconv.Atoi(fields[4])
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
-	}
-	orEmpty := func(s string) hash {
-		if s == "-" {
-			return ""
-		}
-		return hash(s)
-	}
-	en := &entry{before: orEmpty(fields[1]), after: orEmpty(fields[2]), mode: fs.FileMode(mode), dirs: dirs, data: data}
-	if string(line)+"\n" != en.firstLine() {
-		return nil, errors.New("its facts do not fit their hash")
-	}
-	if en.before == "" {
-		en.data = nil
-	}
-	if en.before == "" && len(data) > 0 || en.before != "" && hashOf(data) != en.before {
-		return nil, errors.New("its data do not fit their hash")
-	}
-	return en, nil
-}
+func keyOf(path string) store.Sum { return sha256.Sum256([]byte(path)) }

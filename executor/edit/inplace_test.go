@@ -92,7 +92,7 @@ func undoText(e *edit.Editor, path string) error {
 
 // crashInPlace writes a file in place, tears it when the new content has been written, and kills this process.
 func crashInPlace(state, way, path string) int {
-	e, err := edit.New(edit.Config{StateDir: state, User: nobody()})
+	e, err := edit.New(edit.Config{StateDir: state, User: nobody(), Contents: contentsIn(state, 0)})
 	if err == nil {
 		e.SetFlush(func(f *os.File) error {
 			if f.Name() == path {
@@ -142,6 +142,7 @@ func crash(t *testing.T, way string) crashed {
 		t.Fatal(err)
 	}
 	c.before = string(raw)
+	closeContents(t, c.state)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], way, c.path)
 	cmd.Env = append(os.Environ(), crashEnv+"="+c.state)
 	out, err := cmd.CombinedOutput()

@@ -177,7 +177,7 @@ func (l *link) remove() error {
 }
 
 func (l *link) entry() *entry {
-	return &entry{before: hashOf([]byte(l.target)), mode: fs.ModeSymlink, data: []byte(l.target)}
+	return &entry{mode: fs.ModeSymlink, data: []byte(l.target)}
 }
 
 // linkAt returns the symbolic link at an absolute path, nil without one. The link must be below root.
@@ -288,7 +288,7 @@ func (s *patchStep) taken() (path string, en *entry) {
 	if s.link != nil {
 		return s.link.path, s.link.entry()
 	}
-	return s.from.real, &entry{before: hashOf(s.f.data), mode: s.f.info.Mode(), data: s.f.data}
+	return s.from.real, &entry{mode: s.f.info.Mode(), data: s.f.data}
 }
 
 // takeBack undoes do. It runs with the user's rights.
@@ -361,7 +361,7 @@ func (e *Editor) donePatch(steps []*patchStep) Result {
 			fmt.Fprintf(&text, "\n= %s (nothing to change)", s.path)
 		default:
 			fmt.Fprintf(&text, "\nM %s", s.path)
-			push(s.from.real, &entry{before: hashOf(s.f.data), after: hashOf(s.after), mode: s.f.info.Mode(), data: s.f.data})
+			push(s.from.real, &entry{after: hashOf(s.after), mode: s.f.info.Mode(), data: s.f.data})
 		}
 		if d := lineDiff(name, s.view, s.newView); d != "" {
 			if diff.Len() > 0 {

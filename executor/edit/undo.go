@@ -1,15 +1,21 @@
 package edit
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/actiond/actiond/executor/internal/store"
 )
 
 // undo restores the state before the last recorded edit of a path: bytes and mode, or no file. It refuses if the file has
 // changed since that edit, because undo would destroy the later change. There is no redo.
 func (e *Editor) undo(p place) (Result, error) {
 	en, at, err := e.history.top(p.real)
+	if errors.Is(err, store.ErrNotKept) {
+		return Result{}, &Error{CodeNoHistory, fmt.Sprintf("The content of %s before its last edit is no longer kept, so nothing was undone.", p.shown), err}
+	}
 	if err != nil {
 		return Result{}, &Error{CodeNoHistory, fmt.Sprintf("The edit history of %s cannot be read, so nothing was undone.", p.shown), err}
 	}
@@ -27,7 +33,7 @@ func (e *Editor) undo(p place) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	e.history.pop(p.real, at)
+	e.history.pop(at)
 	return r, nil
 }
 
@@ -90,7 +96,7 @@ func (e *Editor) undoRemoval(p place, en *entry) (Result, error) {
 func (e *Editor) undone(p place, en *entry, now string) Result {
 	r := Result{
 		Existed: p.exists(),
-		SHA256:  string(en.before),
+		SHA256:  string(hashFrom(en.before)),
 		Text:    fmt.Sprintf("Last edit to %s undone successfully. ", p.shown),
 	}
 	if int64(len(en.data)) > e.maxEdit || p.exists() && p.info.Size() > e.maxEdit {

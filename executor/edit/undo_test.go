@@ -3,6 +3,7 @@ package edit_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/executor/internal/store"
 )
 
 func TestUndoWords(t *testing.T) {
@@ -183,11 +185,8 @@ func TestUndoSurvivesRestart(t *testing.T) {
 	b := newBench(t)
 	state := filepath.Join(t.TempDir(), "deep", "state")
 	open := func() *edit.Editor {
-		e, err := edit.New(edit.Config{StateDir: state})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
+		closeContents(t, state)
+		return newEditor(t, edit.Config{StateDir: state})
 	}
 	b.Editor = open()
 	b.write("f", "v0\xe9\r\n", 0o604)
@@ -209,16 +208,11 @@ func TestUndoSurvivesRestart(t *testing.T) {
 	if got := b.names(); got != "f" || b.mode("f") != 0o604 {
 		t.Errorf("there is %s, mode %o", got, b.mode("f"))
 	}
-	entries, err := historyEntries(state)
-	if err != nil || len(entries) != 0 {
-		t.Errorf("%d entries are left, %v", len(entries), err)
-	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	b.Editor = open()
-	t.Cleanup(func() { b.Close() })
-	_, err = b.Do(edit.Command{Name: "undo_edit", Path: b.path("f")})
+	_, err := b.Do(edit.Command{Name: "undo_edit", Path: b.path("f")})
 	wantCode(t, err, edit.CodeNoHistory)
 }
 
@@ -235,16 +229,9 @@ func TestStateIsPrivate(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory has mode %v, %v", info.Mode(), err)
 	}
-	entries, err := historyEntries(state)
-	if err != nil || len(entries) != 1 {
-		t.Fatalf("got %d entries, %v", len(entries), err)
-	}
-	info, err = entries[0].Info()
+	info, err = os.Stat(filepath.Join(state, "undo"))
 	if err != nil || info.Mode() != 0o600 {
-		t.Errorf("an entry has mode %v, %v", info.Mode(), err)
-	}
-	if strings.Contains(entries[0].Name(), "/f") || strings.Contains(entries[0].Name(), "..") {
-		t.Errorf("an entry is called %s", entries[0].Name())
+		t.Errorf("the log has mode %v, %v", info.Mode(), err)
 	}
 }
 
@@ -284,44 +271,39 @@ func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		damage func(path string) error
+		damage func(state string) error
 	}{
-		{"empty", func(path string) error { return os.Truncate(path, 0) }},
-		{"cut", func(path string) error { return os.Truncate(path, 200) }},
-		{"removed", os.Remove},
-		{"longer", func(path string) error { return os.Truncate(path, 1<<20) }},
-		{"other data", func(path string) error { return rewrite(path, "first", "forge") }},
-		{"other facts", func(path string) error { return rewrite(path, " 644 ", " 777 ") }},
-		{"link", func(path string) error { return errors.Join(os.Remove(path), os.Symlink("/etc/passwd", path)) }},
-		{"directory", func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }},
-		{"strange names", func(path string) error {
-			for _, name := range []string{"x", "..x", strings.Repeat("a", 64) + ".0.-1", strings.Repeat("a", 64) + ".zz.1", "left.tmp"} {
-				if err := os.WriteFile(filepath.Join(filepath.Dir(path), name), []byte("x"), 0o600); err != nil {
-					return err
-				}
-			}
-			return os.Truncate(path, 1)
+		{"empty log", func(state string) error { return os.Truncate(state+"/undo", 0) }},
+		{"cut log", func(state string) error { return os.Truncate(state+"/undo", 110) }},
+		{"no log", func(state string) error { return os.Remove(state + "/undo") }},
+		{"other facts", func(state string) error { return flip(state+"/undo", 9) }},
+		{"log is a link", func(state string) error {
+			return errors.Join(os.Remove(state+"/undo"), os.Symlink("/etc/passwd", state+"/undo"))
 		}},
+		{"log is a directory", func(state string) error {
+			return errors.Join(os.Remove(state+"/undo"), os.MkdirAll(state+"/undo/d", 0o700))
+		}},
+		{"log is a FIFO", func(state string) error {
+			return errors.Join(os.Remove(state+"/undo"), syscall.Mkfifo(state+"/undo", 0o600))
+		}},
+		{"no contents", func(state string) error { return os.RemoveAll(state + "/contents") }},
+		{"other content", func(state string) error { return flip(state+"/contents/seg-1", 90) }},
+		{"cut content", func(state string) error { return os.Truncate(state+"/contents/seg-1", 90) }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			state := t.TempDir()
-			first, err := edit.New(edit.Config{StateDir: state})
-			check(t, err)
+			first := newEditor(t, edit.Config{StateDir: state})
 			b.Editor = first
 			path := b.write("f", strings.Repeat("first\n", 100), 0o644)
 			b.do(edit.Command{Name: "write", Path: path, Content: new("second\n")})
 			check(t, first.Close())
-			entries, err := filepath.Glob(state + "/*.*")
-			if err != nil || len(entries) != 1 {
-				t.Fatalf("got %d entries, %v", len(entries), err)
-			}
-			check(t, test.damage(entries[0]))
-			b.Editor, err = edit.New(edit.Config{StateDir: state})
-			check(t, err)
-			t.Cleanup(func() { check(t, b.Close()) })
+			closeContents(t, state)
+			check(t, test.damage(state))
+			b.Editor = newEditor(t, edit.Config{StateDir: state})
+			var err error
 			for range 2 { // the second time the damaged entry is gone
 				_, err = b.Do(edit.Command{Name: "undo_edit", Path: path})
 				wantCode(t, err, edit.CodeNoHistory)
@@ -333,9 +315,22 @@ func TestDamagedState(t *testing.T) {
 				t.Errorf("the file became %q", got)
 			}
 			b.replace("f", "second", "third")
+			check(t, b.Close())
+			closeContents(t, state)
+			b.Editor = newEditor(t, edit.Config{StateDir: state})
 			b.undo("f")
 		})
 	}
+}
+
+// flip changes a byte of a file.
+func flip(path string, at int) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	data[at] ^= 1
+	return os.WriteFile(path, data, 0o600)
 }
 
 func check(t *testing.T, err error) {
@@ -345,43 +340,72 @@ func check(t *testing.T, err error) {
 	}
 }
 
-func rewrite(path, old, replacement string) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if !strings.Contains(string(data), old) {
-		return fmt.Errorf("%q is not in %.200q", old, data)
-	}
-	return os.WriteFile(path, []byte(strings.ReplaceAll(string(data), old, replacement)), 0o600)
-}
-
-// TestHistoryFails loses the state directory while the editor runs. Edits go on and say that they cannot be undone.
+// TestHistoryFails takes the store away while the editor runs. Edits go on and say that they cannot be undone.
 func TestHistoryFails(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
-	e, err := edit.New(edit.Config{StateDir: state})
-	check(t, err)
-	b := newBench(t)
-	b.Editor = e
+	var broken error
+	b := newBench(t, func(c *edit.Config) {
+		c.StateDir = state
+		c.Contents = func() (*store.Store, error) {
+			if broken != nil {
+				return nil, broken
+			}
+			return contentsIn(state, 0)()
+		}
+	})
+	t.Cleanup(func() { closeContents(t, state) })
 	path := b.write("f", "a", 0o644)
 	b.replace("f", "a", "b")
-	check(t, os.RemoveAll(state))
+	undo := edit.Command{Name: "undo_edit", Path: path}
+	broken = errors.New("it broke")
+	_, err := b.Do(undo)
+	wantCode(t, err, edit.CodeNoHistory)
+	broken = nil
+	b.undo("f")
+	b.replace("f", "a", "b")
+	broken = errors.New("it broke")
 	r, err := b.Do(edit.Command{Name: "str_replace", Path: path, OldStr: new("b"), NewStr: new("c")})
-	if err != nil || r.HistoryErr == nil || b.content("f") != "c" {
+	if err != nil || !errors.Is(r.HistoryErr, broken) || b.content("f") != "c" {
 		t.Errorf("got %+v, %v, file %q", r, err, b.content("f"))
 	}
-	_, err = b.Do(edit.Command{Name: "undo_edit", Path: path})
+	broken = nil
+	_, err = b.Do(undo)
 	wantCode(t, err, edit.CodeNoHistory)
 
-	check(t, e.Close())
-	check(t, e.Close())
+	check(t, b.Close())
+	check(t, b.Close())
 	r, err = b.Do(edit.Command{Name: "str_replace", Path: path, OldStr: new("c"), NewStr: new("d")})
 	if err != nil || r.HistoryErr == nil {
 		t.Errorf("after Close: got %+v, %v", r, err)
 	}
-	_, err = b.Do(edit.Command{Name: "undo_edit", Path: path})
+	_, err = b.Do(undo)
 	wantCode(t, err, edit.CodeNoHistory)
+}
+
+// TestOlderHistory removes what an earlier version left, and says so.
+func TestOlderHistory(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	key := strings.Repeat("0123456789abcdef", 4)
+	others := []string{"other.tmp", key, key + ".1.1"}
+	for _, name := range append([]string{key + ".0000000000000001.1003", key + ".0000000000000002.2004", strings.Repeat("A", 26) + ".tmp", "kept/" + key + ".0000000000000002.2004"}, others...) {
+		check(t, os.MkdirAll(filepath.Join(state, filepath.Dir(name)), 0o700))
+		check(t, os.WriteFile(filepath.Join(state, name), []byte("x"), 0o600))
+	}
+	for _, want := range []int{2, 0} {
+		got := 0
+		e := newEditor(t, edit.Config{StateDir: state, Older: func(edits int) { got = edits }})
+		if got != want {
+			t.Errorf("got %d edits, want %d", got, want)
+		}
+		check(t, e.Close())
+	}
+	entries, err := os.ReadDir(state)
+	if err != nil || len(entries) != len(others)+1 { // the directory for files that are written in place
+		t.Errorf("got %v, %v", entries, err)
+	}
+	wantNothingKept(t, state)
 }
 
 func TestMemoryHistory(t *testing.T) {
@@ -397,14 +421,13 @@ func TestMemoryHistory(t *testing.T) {
 	}
 }
 
-// TestBudget fills the memory of the history: 12 MiB a snapshot, 64 MiB in all. The oldest go first, of whatever path.
+// TestBudget fills the memory of the history: 12 MiB a content, 64 MiB in all. The oldest go first, of whatever path.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *edit.Config) { c.StateDir = "" })
 	b.SetFlush(func(*os.File) error { return nil })
-	text := strings.Repeat("0123456789abcde\n", 12<<16)
 	for i := range 7 {
-		path := b.write(fmt.Sprint(i), text, 0o644)
+		path := b.write(fmt.Sprint(i), noise(i, 12<<20), 0o644)
 		if r, err := b.Write(path, "/", "", 0, -1); err != nil || r.HistoryErr != nil {
 			t.Fatal(err, r.HistoryErr)
 		}
@@ -412,42 +435,57 @@ func TestBudget(t *testing.T) {
 	for i := range 7 {
 		_, err := b.Do(edit.Command{Name: "undo_edit", Path: b.path(fmt.Sprint(i))})
 		if kept := i >= 2; kept != (err == nil) {
-			t.Errorf("snapshot %d: got %v", i, err)
+			t.Errorf("content %d: got %v", i, err)
 		}
 	}
 }
 
-// TestHistoryOnSmallDisk fills the file system of the history. The oldest entries give way to the newest one, of whatever
-// path, and an entry that does not fit at all is reported.
+// noise is a text that can hardly be compressed.
+func noise(n, size int) string {
+	data := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{byte(n)}).Read(data)
+	for i := range data {
+		data[i] = data[i]&0x3f + '0'
+	}
+	return string(data)
+}
+
+// TestHistoryOnSmallDisk fills the file system of the store. The oldest entries give way to the newest one, of whatever
+// path, and a content that does not fit at all is reported.
 func TestHistoryOnSmallDisk(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount a small file system")
 	}
 	state := t.TempDir()
-	check(t, syscall.Mount("tmpfs", state, "tmpfs", 0, "size=1m,mode=0700"))
+	check(t, syscall.Mount("tmpfs", state, "tmpfs", 0, "size=4m,mode=0700"))
 	t.Cleanup(func() { check(t, syscall.Unmount(state, syscall.MNT_DETACH)) })
-	b := newBench(t, func(c *edit.Config) { c.StateDir = state })
-	// Something else takes most of the space, which the history's budget does not know.
-	check(t, os.WriteFile(filepath.Join(state, "other"), make([]byte, 700<<10), 0o600))
-	text := strings.Repeat("0123456789abcde\n", 100<<10/16)
-	const files = 6
+	b := newBench(t, func(c *edit.Config) { c.StateDir, c.Contents = state, contentsIn(state, 4<<20) })
+	t.Cleanup(func() { closeContents(t, state) })
+	// Something else takes most of the space, which the store's bound does not know.
+	check(t, os.WriteFile(filepath.Join(state, "other"), make([]byte, 3100<<10), 0o600))
+	const files = 8
 	for i := range files {
-		path := b.write(fmt.Sprint(i), text, 0o644)
+		path := b.write(fmt.Sprint(i), noise(i, 130<<10), 0o644)
 		if r, err := b.Write(path, "/", "", 0, -1); err != nil || r.HistoryErr != nil {
 			t.Fatal(i, err, r.HistoryErr)
 		}
 	}
+	kept := 0
 	for i := range files {
 		_, err := b.Do(edit.Command{Name: "undo_edit", Path: b.path(fmt.Sprint(i))})
-		if kept := i >= files-2; kept != (err == nil) && i != files-3 {
+		if err == nil {
+			kept++
+		}
+		if err == nil && i == 0 || err != nil && i == files-1 {
 			t.Errorf("edit %d: got %v", i, err)
 		}
 	}
+	t.Logf("%d of %d edits are kept", kept, files)
 	// What cannot be kept costs no other entry.
 	path := b.write("small", "a", 0o644)
 	b.replace("small", "a", "b")
-	large := b.write("large", strings.Repeat(text, 4), 0o644)
+	large := b.write("large", noise(99, 2<<20), 0o644)
 	if r, err := b.Write(large, "/", "", 0, -1); err != nil || r.HistoryErr == nil {
 		t.Errorf("got %v, %v, want a change that cannot be undone", r.HistoryErr, err)
 	}

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -136,6 +135,7 @@ func TestKeptFilesAfterRestart(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
+	closeContents(t, state)
 	writeFile(t, filepath.Join(state, "kept", "orphan.tmp"), "x")
 	e = newEditor(t, edit.Config{StateDir: state})
 	undo(t, e, path)
@@ -418,27 +418,11 @@ func wantNothingKept(t *testing.T, state string) {
 	}
 }
 
-func newEditor(t *testing.T, c edit.Config) *edit.Editor {
-	t.Helper()
-	e, err := edit.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = e.Close() })
-	return e
-}
-
 func writeFile(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// historyEntries lists a state directory but for the kept files.
-func historyEntries(state string) ([]fs.DirEntry, error) {
-	entries, err := os.ReadDir(state)
-	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "kept" }), err
 }
 
 // The history of a server that runs as root keeps files of the user, whose rights do not
