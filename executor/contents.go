@@ -8,6 +8,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/changes"
 	"github.com/actiond/actiond/executor/internal/store"
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // errNoStateDir says why there is no store.
@@ -30,6 +31,23 @@ func (e *Executor) openStore() (*store.Store, error) {
 func (e *Executor) closeStore() error {
 	if contents := e.opened.Load(); contents != nil {
 		return contents.Close()
+	}
+	return nil
+}
+
+// reclaim makes room in the store, but for what states and the undo history need. It does nothing before the states of an
+// earlier process are known.
+func (e *Executor) reclaim() error {
+	w := e.followed
+	if w.cfg.Dir == "" || w.cfg.Mode == api.ChangesFacts {
+		contents, err := e.contents()
+		if err == nil {
+			_, err = contents.Reclaim(e.editor.Needs)
+		}
+		return err
+	}
+	if channel.Closed(w.first) && w.states != nil {
+		return w.states.Reclaim()
 	}
 	return nil
 }

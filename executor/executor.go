@@ -136,35 +136,24 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		return strings.HasPrefix(v, markName+"=") || strings.HasPrefix(v, sessionsName+"=")
 	}
 	cfg.Env = append(slices.DeleteFunc(slices.Clone(cfg.Env), ours), own, sessionsMark(own))
-	editor, err := edit.New(edit.Config{
-		Root: cfg.WorkingDir, StateDir: cfg.StateDir, Temps: cfg.Temps, User: cfg.User, MaxReadSize: cfg.MaxFile, MaxMemory: cfg.MaxUndo,
-		PutBack: func(path string, err error) {
-			if err != nil {
-				cfg.Logger.WarnContext(ctx, "a file that was being written when the server ended may be torn", slog.String("path", path), slog.Any("error", err))
-				return
-			}
-			cfg.Logger.InfoContext(ctx, "a file that was being written when the server ended has its old content again", slog.String("path", path))
-		},
-	})
-	if err != nil {
+	e := &Executor{cfg: cfg, mark: own}
+	e.contents = sync.OnceValues(e.openStore)
+	var err error
+	if e.editor, err = e.openEditor(ctx); err != nil {
 		return nil, err
 	}
 	hostname, _ := os.Hostname()
-	hostname, _, _ = strings.Cut(hostname, ".")
-	e := &Executor{
-		cfg: cfg, editor: editor, notebook: newNotebook(cfg),
-		browser:  newBrowser(cfg), //nolint:contextcheck // ctx bounds the wait for leftovers
-		searcher: newSearcher(cfg.User), mcp: newMCP(cfg), hostname: hostname,
-		programs: process.New(process.Config{Env: withoutSessions(environment(cfg.Env, cfg.User, nil)), User: cfg.User, Marks: cfg.Marks}),
-		files:    newFileWork(), python: proc.NewFinder("python", cfg.User),
-		ports: &ports.Finder{User: cfg.User, Mark: own}, looker: waiting.New(cfg.User),
-		listing: waiting.NewBound(waiting.MaxLooks, waiting.LookTime), mark: own,
-	}
+	e.hostname, _, _ = strings.Cut(hostname, ".")
+	e.notebook, e.searcher, e.mcp = newNotebook(cfg), newSearcher(cfg.User), newMCP(cfg)
+	e.browser = newBrowser(cfg) //nolint:contextcheck // ctx bounds the wait for leftovers
+	e.programs = process.New(process.Config{Env: withoutSessions(environment(cfg.Env, cfg.User, nil)), User: cfg.User, Marks: cfg.Marks})
+	e.files, e.python = newFileWork(), proc.NewFinder("python", cfg.User)
+	e.ports, e.looker = &ports.Finder{User: cfg.User, Mark: own}, waiting.New(cfg.User)
+	e.listing = waiting.NewBound(waiting.MaxLooks, waiting.LookTime)
 	if cfg.AllowRoot {
 		e.others = process.New(process.Config{AnyUser: true, Marks: cfg.Marks})
 	}
 	e.network.Store(&map[string]string{})
-	e.contents = sync.OnceValues(e.openStore)
 	e.followed = newWorkspace(e, cfg.Workspace)
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
@@ -174,6 +163,28 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		},
 	}, cmp.Or(cfg.MaxSessions, defaultMaxSessions))
 	return e, nil
+}
+
+// openEditor returns the editor, whose history uses the store of contents if there is one.
+func (e *Executor) openEditor(ctx context.Context) (*edit.Editor, error) {
+	cfg := edit.Config{
+		Root: e.cfg.WorkingDir, StateDir: e.cfg.StateDir, Temps: e.cfg.Temps, User: e.cfg.User, MaxReadSize: e.cfg.MaxFile, MaxMemory: e.cfg.MaxUndo,
+		Reclaim: e.reclaim,
+		Older: func(edits int) {
+			e.cfg.Logger.InfoContext(ctx, "the undo history of an earlier version was removed", slog.Int("edits", edits))
+		},
+		PutBack: func(path string, err error) {
+			if err != nil {
+				e.cfg.Logger.WarnContext(ctx, "a file that was being written when the server ended may be torn", slog.String("path", path), slog.Any("error", err))
+				return
+			}
+			e.cfg.Logger.InfoContext(ctx, "a file that was being written when the server ended has its old content again", slog.String("path", path))
+		},
+	}
+	if e.cfg.Workspace.StateDir != "" {
+		cfg.Contents = e.contents
+	}
+	return edit.New(cfg)
 }
 
 // Start starts the default session, unless an action has, and returns when it is

@@ -169,7 +169,8 @@ func TestCallerGone(t *testing.T) {
 // The undo history outlives the executor.
 func TestUndoAfterRestart(t *testing.T) {
 	t.Parallel()
-	cfg := executor.Config{StateDir: t.TempDir()}
+	state := t.TempDir()
+	cfg := executor.Config{StateDir: state, Workspace: executor.WorkspaceConfig{StateDir: filepath.Join(state, "changes")}}
 	e, dir := start(t, cfg)
 	text, path := "made\n", dir+"/f"
 	do := func(e *executor.Executor, a api.EditAction) string {

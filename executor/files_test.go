@@ -291,7 +291,7 @@ func TestDraftModel(t *testing.T) {
 func TestAnswerWithoutHistory(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	e, dir := start(t, executor.Config{StateDir: state})
+	e, dir := start(t, executor.Config{StateDir: state, Workspace: executor.WorkspaceConfig{StateDir: filepath.Join(t.TempDir(), "changes")}})
 	if err := os.RemoveAll(state); err != nil {
 		t.Fatal(err)
 	}

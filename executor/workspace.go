@@ -239,7 +239,7 @@ func (w *Workspace) follow() {
 
 // begin makes the first state.
 func (w *Workspace) begin(tracker *changes.Tracker) error {
-	states, err := changes.OpenStates(tracker, changes.StatesConfig{Dir: w.cfg.StateDir, MaxBytes: w.cfg.MaxStateBytes})
+	states, err := changes.OpenStates(tracker, changes.StatesConfig{Dir: w.cfg.StateDir, MaxBytes: w.cfg.MaxStateBytes, Also: w.e.editor.Needs})
 	if err != nil {
 		return err
 	}

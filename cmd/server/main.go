@@ -300,16 +300,16 @@ const nameBytes = 400
 // workspace says which directory is followed. In a small sandbox its names take a sixteenth of the memory at most, and its
 // earlier states as much.
 func workspace(opts *options, env func(string) string) executor.WorkspaceConfig {
-	if opts.changes == api.ChangesOff {
-		return executor.WorkspaceConfig{}
-	}
 	journal := journalDir(opts, env)
 	cfg := executor.WorkspaceConfig{
 		Dir: opts.track, Mode: opts.changes, StoreBytes: opts.storeBytes, Private: []string{opts.stateDir, journal}, MaxStateBytes: int(portion(16)),
 	}
-	if journal != "" {
+	if journal != "" { // also where nothing is followed: the undo history of edits lies there
 		cfg.StateDir = filepath.Join(filepath.Dir(journal), "changes")
 		cfg.Private = append(cfg.Private, cfg.StateDir)
+	}
+	if opts.changes == api.ChangesOff {
+		cfg.Dir = ""
 	}
 	if most := server.SandboxMemory() / 16 / nameBytes; most > 0 && most < 500_000 {
 		cfg.MaxNames = int(most)
