@@ -198,3 +198,43 @@ func BenchmarkAdversary(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkEditsOfNewContents makes edits of which each finds another content before it.
+func BenchmarkEditsOfNewContents(b *testing.B) {
+	for _, test := range []struct {
+		name  string
+		lines int
+	}{{"10KB", 130}, {"80KB", 1000}, {"1MB", 15000}} {
+		for _, mode := range flushModes {
+			b.Run("str_replace/"+test.name+"/"+mode.name, func(b *testing.B) {
+				e, path := benchEditor(b, mode.flush, source(test.lines)+"\n// version 0.\n")
+				for i := 0; b.Loop(); i++ {
+					old, now := fmt.Sprintf("// version %d.", i), fmt.Sprintf("// version %d.", i+1)
+					r, err := e.Do(edit.Command{Name: "str_replace", Path: path, OldStr: &old, NewStr: &now})
+					if err != nil || r.HistoryErr != nil {
+						b.Fatal(err, r.HistoryErr)
+					}
+				}
+			})
+			b.Run("write/"+test.name+"/"+mode.name, func(b *testing.B) {
+				e, path := benchEditor(b, mode.flush, "")
+				texts := [2]string{source(test.lines), strings.ReplaceAll(source(test.lines), "err", "problem")}
+				for i := 0; b.Loop(); i++ {
+					r, err := e.Write(path, "/", fmt.Sprint(i, texts[i%2]), 0, -1)
+					if err != nil || r.HistoryErr != nil {
+						b.Fatal(err, r.HistoryErr)
+					}
+				}
+			})
+			b.Run("put/"+test.name+"/"+mode.name, func(b *testing.B) {
+				e, path := benchEditor(b, mode.flush, "")
+				texts := [2]string{source(test.lines), strings.ReplaceAll(source(test.lines), "err", "problem")}
+				for i := 0; b.Loop(); i++ {
+					if err := putText(e, path, fmt.Sprint(i, texts[i%2]), nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -29,7 +29,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(limitEnv); dir != "" {
 		os.Exit(editUnderLimit(dir))
 	}
-	if state := os.Getenv(crashEnv); state != "" {
+	if state := os.Getenv(crashEnv); state != "" && os.Args[1] == "edits" {
+		os.Exit(editAndDie(state, os.Args[2]))
+	} else if state != "" {
 		os.Exit(crashInPlace(state, os.Args[1], os.Args[2]))
 	}
 	os.Exit(m.Run())

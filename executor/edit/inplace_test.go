@@ -107,6 +107,50 @@ func crashInPlace(state, way, path string) int {
 	return 1
 }
 
+// editAndDie makes edits in a process that is killed after them.
+func editAndDie(state, path string) int {
+	e, err := edit.New(edit.Config{StateDir: state, Contents: contentsIn(state, 0)})
+	for i := range 13 {
+		if err == nil {
+			_, err = e.Write(path, "/", fmt.Sprint("version ", i), 0, -1)
+		}
+	}
+	if err == nil {
+		err = undoText(e, path)
+	}
+	if err == nil {
+		err = unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+	fmt.Fprintln(os.Stderr, "it lives:", err)
+	return 1
+}
+
+// What a process that was killed has edited is undone by the next one, step by step.
+func TestUndoAfterKill(t *testing.T) {
+	t.Parallel()
+	state, path := t.TempDir(), filepath.Join(t.TempDir(), "f")
+	for range 2 {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "edits", path)
+		cmd.Env = append(os.Environ(), crashEnv+"="+state)
+		if out, err := cmd.CombinedOutput(); cmd.ProcessState.Success() || len(out) > 0 {
+			t.Fatalf("%v: %s", err, out)
+		}
+		e := newEditor(t, edit.Config{StateDir: state})
+		for i := 10; i >= 2; i-- { // the oldest of 13 went, and one was undone
+			if err := undoText(e, path); err != nil || read(path) != fmt.Sprintf("version %d\n", i) {
+				t.Fatalf("step %d: got %q, %v", i, read(path), err)
+			}
+		}
+		if err := undoText(e, path); err == nil {
+			t.Errorf("there is more to undo than was kept: %q", read(path))
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		closeContents(t, state)
+	}
+}
+
 // crashed has a file with two names that a killed process tore, whose content was before.
 type crashed struct{ dir, state, path, before string }
 
