@@ -1,6 +1,7 @@
 package edit_test
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -286,6 +287,9 @@ func TestDamagedState(t *testing.T) {
 		{"log is a FIFO", func(state string) error {
 			return errors.Join(os.Remove(state+"/undo"), syscall.Mkfifo(state+"/undo", 0o600))
 		}},
+		{"link in the way of the log", func(state string) error {
+			return errors.Join(os.Remove(state+"/undo"), os.Symlink(state+"/contents/seg-1", state+"/undo.tmp"), flip(state+"/contents/seg-1", 90))
+		}},
 		{"no contents", func(state string) error { return os.RemoveAll(state + "/contents") }},
 		{"other content", func(state string) error { return flip(state+"/contents/seg-1", 90) }},
 		{"cut content", func(state string) error { return os.Truncate(state+"/contents/seg-1", 90) }},
@@ -381,6 +385,51 @@ func TestHistoryFails(t *testing.T) {
 	}
 	_, err = b.Do(undo)
 	wantCode(t, err, edit.CodeNoHistory)
+}
+
+// TestUndoLogIsBounded makes more edits than the log has records, and opens one with more edits than are kept.
+func TestUndoLogIsBounded(t *testing.T) {
+	t.Parallel()
+	state, path := t.TempDir(), filepath.Join(t.TempDir(), "f")
+	e := newEditor(t, edit.Config{StateDir: state})
+	e.SetFlush(func(*os.File) error { return nil })
+	const edits = 1200
+	for i := range edits {
+		if r, err := e.Write(path, "/", fmt.Sprint(i), 0, -1); err != nil || r.HistoryErr != nil {
+			t.Fatal(err, r.HistoryErr)
+		}
+	}
+	if info, err := os.Stat(state + "/undo"); err != nil || info.Size() > 500*120 {
+		t.Errorf("the log has %d bytes, %v", info.Size(), err)
+	}
+	check(t, e.Close())
+	e = newEditor(t, edit.Config{StateDir: state})
+	for i := range 10 {
+		undo(t, e, path)
+		if got, want := read(path), fmt.Sprintf("%d\n", edits-2-i); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	check(t, e.Close())
+
+	var log []byte
+	const paths = 9000
+	for i := range paths {
+		log = append(log, edit.LogRecord(fmt.Sprint("/f", i), fmt.Sprint(i), "x", 0o644)...)
+	}
+	check(t, os.WriteFile(state+"/undo", log, 0o600))
+	e = newEditor(t, edit.Config{StateDir: state})
+	needed := 0
+	for i := range paths {
+		if e.Needs(sha256.Sum256([]byte(fmt.Sprint(i)))) {
+			needed++
+		} else if i > paths-8192 {
+			t.Fatalf("edit %d was dropped", i)
+		}
+	}
+	if needed != 8192 {
+		t.Errorf("%d contents are needed", needed)
+	}
 }
 
 // TestOlderHistory removes what an earlier version left, and says so.
