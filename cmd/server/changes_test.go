@@ -193,7 +193,7 @@ func TestChangesSince(t *testing.T) {
 	} {
 		var got api.Changes
 		c.get("/v1/changes?"+query, &got)
-		if said(&got) != want || got.Action != 0 || strings.Contains(query, "diff") != got.Truncated {
+		if said(&got) != want || got.Action != 0 || got.Truncated || strings.Contains(query, "diff") != (len(got.Paths) > 0 && got.Paths[0].Diff != "") {
 			t.Errorf("%s: got %q, want %q: %+v", query, said(&got), want, got)
 		}
 	}
@@ -389,7 +389,7 @@ func TestChangesOfTools(t *testing.T) {
 	_, _, address := serveForTest(t)
 	c := callerOf(t, address)
 	_, _, body := c.send("POST", "/v1/tools/call", nil, `{"name": "execute_bash", "arguments": {"command": "echo > a"}, "changes": "diff"}`)
-	if got, err := api.ChangesIn([]byte(body)); err != nil || got == nil || said(got) != "created a" || !got.Truncated {
+	if got, err := api.ChangesIn([]byte(body)); err != nil || got == nil || said(got) != "created a" || got.Truncated || got.Paths[0].Diff != "@@ -0,0 +1 @@\n+" {
 		t.Errorf("got %s, %v", body, err)
 	}
 	_, _, body = c.send("POST", "/v1/tools/call", nil, `{"name": "think", "arguments": {"thought": "x"}, "changes": "facts"}`)
