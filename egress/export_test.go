@@ -46,6 +46,9 @@ func (s *Server) Asking(id string) int64 { return s.sandboxes[id].asking.Load() 
 // Held returns the bytes of all requests.
 func (s *Server) Held() int64 { return s.held.Load() }
 
+// Reserve is reserve.
+var Reserve = reserve
+
 // Buffered returns the bytes of the buffers of all HTTP/2 connections.
 func (s *Server) Buffered() int64 { return s.buffered.Load() }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/actiond/actiond/egress"
@@ -438,5 +439,23 @@ func TestInterceptLateRequest(t *testing.T) {
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusNotFound || len(f.lookups) != 1 {
 		t.Errorf("got %s after %d lookups", res.Status, len(f.lookups))
+	}
+}
+
+// TestReserve: what one sandbox and all have is bounded, and a refused part counts for neither.
+func TestReserve(t *testing.T) {
+	t.Parallel()
+	var all, one, other atomic.Int64
+	for _, tt := range []struct {
+		by   *atomic.Int64
+		n    int64
+		want bool
+	}{{&one, 60, true}, {&one, 41, false}, {&one, 40, true}, {&one, 1, false}, {&other, 51, false}, {&other, 50, true}, {&one, -100, true}, {&other, 50, true}, {&one, 51, false}, {&one, 50, true}} {
+		if got := egress.Reserve(tt.n, tt.by, &all, 100, 150); got != tt.want {
+			t.Errorf("%d more: %v; all have %d", tt.n, got, all.Load())
+		}
+	}
+	if one.Load() != 50 || other.Load() != 100 || all.Load() != 150 {
+		t.Errorf("they have %d, %d, %d", one.Load(), other.Load(), all.Load())
 	}
 }
