@@ -54,10 +54,10 @@ func bisect(tb testing.TB, m *actions.Manager, req api.BisectRequest) []api.Bise
 	return events
 }
 
-// Any of 64 actions is found by at most 7 tests, and what the tests write is taken back.
+// One of 64 actions is found by at most 7 tests, and what the tests write is taken back.
 func TestBisect(t *testing.T) {
 	t.Parallel()
-	for culprit := 1; culprit <= 64; culprit++ {
+	for _, culprit := range []int{1, 2, 17, 32, 33, 48, 63, 64} {
 		tree := memtree.New()
 		m := tested(t, tree, func(_ context.Context, _ api.ExecAction, w api.Watch) api.Observation {
 			if strings.Contains(tree.Show(), "junk") {

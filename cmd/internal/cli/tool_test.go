@@ -18,7 +18,7 @@ func TestTool(t *testing.T) {
 
 	code, stdout, stderr := tool("ls", "-d", "anthropic", "box")
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	if code != 0 || len(lines) != 3 || !strings.HasPrefix(lines[2], "str_replace_based_edit_tool   command,path") {
+	if code != 0 || len(lines) < 4 || !strings.HasPrefix(lines[2], "str_replace_based_edit_tool   command,path") || !strings.HasPrefix(lines[3], "workspace_changes") {
 		t.Errorf("ls: exit code %d, %q, %q", code, stdout, stderr)
 	}
 	code, stdout, stderr = tool("ls", "--for", "openai", "box")
