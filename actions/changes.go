@@ -14,6 +14,8 @@ import (
 
 // Workspace knows the states of the files that actions work on, by numbers. Its methods may be called concurrently.
 type Workspace interface {
+	States
+	Undoer
 	// After says which state was the last one that was recorded, 0 for none. It is called before the other methods.
 	After(recorded uint64)
 	// Earlier returns the last state of an earlier process that can be compared with the first one; 0 if there is none, or
@@ -23,9 +25,20 @@ type Workspace interface {
 	Unfinished() bool
 	// Await waits for the first state.
 	Await(ctx context.Context)
+	// Living reports whether processes of the agent are known to live.
+	Living() bool
+	// Left reports whether processes of the agent live that were started before an action began. sure says that no
+	// process was started just before.
+	Left(begun time.Time, sure bool) bool
+}
+
+// States are the states of a [Workspace].
+type States interface {
 	// Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not
 	// known. exact is false if something may have changed unseen.
 	Step() (n uint64, exact bool)
+	// Verify is a Step that lists everything, which finds also what no event tells of.
+	Verify() (n uint64, exact bool)
 	// Known reports whether a state is kept, and whether its number was given out.
 	Known(n uint64) (kept, given bool)
 	// Compare returns the net changes between two states, at or below a path unless that is "". A state that is not kept,
@@ -33,14 +46,16 @@ type Workspace interface {
 	Compare(from, to uint64, path string) *api.Changes
 	// Diff adds the lines of text files to changes between two states, and says which contents cannot be had.
 	Diff(c *api.Changes, from, to uint64)
+}
+
+// Undoer takes changes of a [Workspace] back.
+type Undoer interface {
 	// NoUndo says why changes cannot be taken back, and names the flag; "" if they can.
 	NoUndo() string
 	// Restore makes the tree what it was in a state, and Revert takes back what changed from one state to another. The answer
 	// names the states around it. The error is an *api.Error if the caller is wrong. No Step is made meanwhile.
 	Restore(to uint64, o api.RestoreOptions) (*api.Restored, error)
 	Revert(from, to uint64, o api.RestoreOptions) (*api.Restored, error)
-	// Verify is a Step that lists everything, which finds also what no event tells of.
-	Verify() (n uint64, exact bool)
 	// Capture waits until the contents of the present state are kept, and returns how many of a state's are not, and some of
 	// their paths. The error is the cause of the end of ctx; the numbers are right then too.
 	Capture(ctx context.Context, n uint64) (missing int, paths []api.FilePath, err error)
@@ -49,11 +64,6 @@ type Workspace interface {
 	Unpin(name string) error
 	// Pins are all of them, by time.
 	Pins() []api.Pin
-	// Living reports whether processes of the agent are known to live.
-	Living() bool
-	// Left reports whether processes of the agent live that were started before an action began. sure says that no
-	// process was started just before.
-	Left(begun time.Time, sure bool) bool
 }
 
 const (

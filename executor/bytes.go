@@ -59,7 +59,8 @@ func (f *IncomingFile) Fill(content io.Reader) (sha256 string, size int64, err e
 // *api.Error where nothing was changed: status 412 for a file that does not meet the
 // conditions.
 func (f *IncomingFile) Put(ctx context.Context, c api.FileConditions, mode *fs.FileMode) (api.Observation, error) {
-	return f.e.changeFile(ctx, f.path, func() (edit.Result, error) { return f.e.editor.Put(f.in, edit.Conditions(c), mode) }, f.in.Size)
+	put := func() (edit.Result, error) { return f.e.editor.Put(f.in, edit.Conditions(c), mode) }
+	return f.e.changeFile(ctx, f.path, put, f.in.Size) //nolint:contextcheck // the store of contents outlives the request
 }
 
 // Discard removes the received content, unless it has replaced the file.
@@ -68,7 +69,8 @@ func (f *IncomingFile) Discard() { f.in.Discard() }
 // RemoveFile removes a file or a symbolic link, with the user's rights. The error is as
 // that of [IncomingFile.Put].
 func (e *Executor) RemoveFile(ctx context.Context, path string, c api.FileConditions) (api.Observation, error) {
-	return e.changeFile(ctx, path, func() (edit.Result, error) { return e.editor.Remove(path, edit.Conditions(c)) }, 0)
+	remove := func() (edit.Result, error) { return e.editor.Remove(path, edit.Conditions(c)) }
+	return e.changeFile(ctx, path, remove, 0) //nolint:contextcheck // the store of contents outlives the request
 }
 
 func (e *Executor) changeFile(ctx context.Context, path string, change func() (edit.Result, error), size int64) (api.Observation, error) {

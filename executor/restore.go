@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 
 	"github.com/actiond/actiond/api"
@@ -194,7 +193,7 @@ func (w *Workspace) answer(t *changes.Tracker, r restored, o api.RestoreOptions,
 	for i, refused := range r.Refused {
 		out.Refused[i] = api.NewRefusedPath(refused.Path, refused.Why)
 	}
-	out.Lost, out.Unread, out.Split = filePaths(r.Lost), filePaths(r.Restored.Unsure), filePaths(r.Split)
+	out.Lost, out.Unread, out.Split = filePaths(r.Lost), filePaths(r.Unsure), filePaths(r.Split)
 	return out
 }
 
@@ -250,7 +249,7 @@ func (w *Workspace) Pin(p api.Pin) error {
 	}
 	switch err := w.states.Pin(changes.Pin(p)); {
 	case errors.Is(err, store.ErrFull):
-		return &api.Error{Status: http.StatusInsufficientStorage, Detail: "There is no room for another state: remove checkpoints, or start the server with a larger --changes-bytes"}
+		return api.NoSpace("There is no room for another state: remove checkpoints, or start the server with a larger --changes-bytes")
 	case err != nil:
 		return stateError(p.State, err)
 	}

@@ -245,6 +245,11 @@ func (w *Workspace) begin(tracker *changes.Tracker) error {
 	}
 	var before *changes.State
 	earlier := states.Earlier()
+	for _, p := range states.Pins() {
+		if p.Name == api.BisectPin { // what there was before a bisect, which is brought back
+			earlier = p.State
+		}
+	}
 	if earlier > 0 {
 		if before, err = states.Get(earlier); err != nil {
 			w.e.cfg.Logger.WarnContext(w.ctx, "what changed while no server ran is not known", slog.Any("error", err))
@@ -262,7 +267,7 @@ func (w *Workspace) begin(tracker *changes.Tracker) error {
 	w.states = states
 	if before != nil {
 		c := changes.Compare(before, state, changes.Limits{})
-		if c.Exact && c.Counts == (changes.Counts{}) && len(c.Ignored) == 0 && earlier >= w.recorded {
+		if c.Exact && c.Counts == (changes.Counts{}) && len(c.Ignored) == 0 && earlier == states.Earlier() && earlier >= w.recorded {
 			w.present(states.Resume(state), state)
 			return nil
 		}

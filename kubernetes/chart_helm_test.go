@@ -29,7 +29,7 @@ func TestChartByHelm(t *testing.T) {
 	if program := os.Getenv("HELM"); program != "" {
 		helm = []string{program}
 	}
-	cmd := exec.CommandContext(t.Context(), helm[0], append(helm[1:], //nolint:gosec // as the caller says
+	cmd := exec.CommandContext(t.Context(), helm[0], append(helm[1:],
 		"template", "release", dir, "--namespace", "123", "--set", "agentSandbox=true", "--kube-version", "1.36.0")...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

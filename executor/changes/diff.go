@@ -23,7 +23,7 @@ const (
 type Entry struct {
 	Fact
 	// Diff has the hunks of a unified diff of UTF-8 texts, without context lines and without a file header; "" where there is
-	// none. It is made of files that were created or modified.
+	// none.
 	Diff           string
 	Added, Removed int // lines
 	// Content is that of the file in the later state, of a deleted file that in the earlier one.
@@ -40,7 +40,7 @@ func (t *Tracker) Diff(a, b *State, c *Changes, maxBytes int) (entries []Entry, 
 	for i, f := range c.Facts {
 		entries[i].Fact = f
 	}
-	for _, op := range []Op{Modified, Created} { // the new text of many files says less
+	for _, op := range []Op{Modified, Created, Deleted} { // the whole text of many files says less
 		for i, f := range c.Facts {
 			if f.Op != op {
 				continue
@@ -71,18 +71,23 @@ type differ struct {
 
 func (d *differ) diff(e *Entry, files pairOf) error {
 	was, now := files.was, files.now
+	if e.Op == Deleted {
+		now = nil
+	}
 	switch {
-	case !now.regular() || now.attr.size > maxDiffed || was != nil && (!was.regular() || was.attr.size > maxDiffed):
+	case now != nil && (!now.regular() || now.attr.size > maxDiffed) || was != nil && (!was.regular() || was.attr.size > maxDiffed):
 		return nil
 	case d.room <= 0 || time.Now().After(d.until):
 		d.truncated = true
 		return nil
 	}
-	after, ok, err := d.text(e.Path, now)
-	if err != nil || !ok {
-		return err
+	before, after := "", ""
+	ok, err := true, error(nil)
+	if now != nil {
+		if after, ok, err = d.text(e.Path, now); err != nil || !ok {
+			return err
+		}
 	}
-	before := ""
 	if was != nil {
 		if before, ok, err = d.text("", was); err != nil || !ok {
 			return err

@@ -47,7 +47,7 @@ func TestDiff(t *testing.T) {
 				`renamed e +0 -0 "" `,
 				`modified e/moved +1 -1 "@@ -1 +1 @@\n-1\n+2" `,
 				`modified end +1 -0 "@@ -1,0 +2 @@\n+2\n\\ No newline at end of file" `,
-				`deleted gone +0 -0 "" `,
+				`deleted gone +0 -1 "@@ -1 +0,0 @@\n-1" `,
 				`modified latin +0 -0 "" `,
 				`modified long +0 -0 "" pending`,
 				`meta meta +0 -0 "" `,
