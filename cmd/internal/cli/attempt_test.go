@@ -82,7 +82,6 @@ func TestAttemptCommand(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q", line, code, stderr)
 		}
 	}
-	removed(m)
 }
 
 // On a terminal the person decides.
@@ -107,5 +106,4 @@ func TestAttemptOnTerminal(t *testing.T) {
 			t.Errorf("%q: asked %q", answer, asked)
 		}
 	}
-	removed(m)
 }

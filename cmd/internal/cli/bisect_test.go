@@ -46,5 +46,4 @@ func TestBisectCommand(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q", line, code, stderr)
 		}
 	}
-	removed(m)
 }

@@ -66,7 +66,6 @@ func TestWatchCommand(t *testing.T) {
 	if code, _, _ := m.run("changes", "box", "--watch", "--until", "s4", "--since", "s3"); code != 2 {
 		t.Errorf("exit code %d", code)
 	}
-	removed(m)
 }
 
 // Names in the sandbox cannot write to the terminal.

@@ -55,5 +55,4 @@ func TestCheckpointCommand(t *testing.T) {
 	if got := m.ok("checkpoint", "--list", "-o", "json", "box"); got != "[]\n" {
 		t.Errorf("got %q", got)
 	}
-	removed(m)
 }

@@ -51,7 +51,6 @@ func TestDiffCommand(t *testing.T) {
 	if code, stdout, stderr := m.run("diff", "box"); code != 0 || stdout != "" || stderr != "nothing has changed yet\n" {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
-	removed(m)
 }
 
 // On a terminal the pager gets the text, in colours, and nothing in it acts on the terminal.
@@ -81,5 +80,4 @@ func TestDiffOnTerminal(t *testing.T) {
 	y = m.onTerminalWith(env("head -1", "NO_COLOR=1"), "diff", "box", "s2")
 	y.shows("diff --git a/d/new b/d/new\r\n")
 	y.ends(0)
-	removed(m)
 }

@@ -58,6 +58,3 @@ func (f *fakeServer) take(begin string) []string {
 	f.asked = nil
 	return slices.DeleteFunc(asked, func(line string) bool { return !strings.HasPrefix(line, begin) })
 }
-
-// removed removes the sandbox whose server is another one.
-func removed(m localMachine) { m.t.Cleanup(func() { m.ok("rm", "box") }) }

@@ -73,5 +73,4 @@ func TestRestoreCommands(t *testing.T) {
 	if code, _, stderr := m.run("restore", "box", "s1"); code != 5 || !strings.Contains(stderr, "action 3 runs") {
 		t.Errorf("busy: exit code %d, %q", code, stderr)
 	}
-	removed(m)
 }
