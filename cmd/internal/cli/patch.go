@@ -124,11 +124,19 @@ func (w *patch) section(s section, truncated bool) {
 	if s.Diff == "" {
 		return
 	}
-	w.line(output.Bold, "--- "+before)
-	w.line(output.Bold, "+++ "+after)
+	w.line(output.Bold, "--- "+before+w.nameEnd(before))
+	w.line(output.Bold, "+++ "+after+w.nameEnd(after))
 	for text := range strings.SplitSeq(strings.TrimSuffix(s.Diff, "\n"), "\n") {
 		w.hunkLine(text)
 	}
+}
+
+// nameEnd is what git writes behind a name with blanks, which it takes for a time otherwise.
+func (w *patch) nameEnd(name string) string {
+	if w.person || !strings.Contains(name, " ") {
+		return ""
+	}
+	return "\t"
 }
 
 func (w *patch) hunkLine(text string) {
@@ -159,6 +167,8 @@ func noLines(c api.ChangedPath, truncated bool) string {
 		return "its contents were not kept"
 	case c.Content == "large":
 		return "it is too large for its lines to be kept"
+	case c.Op == opDeleted:
+		return "the lines of deleted files are not shown"
 	case c.Op == opMeta:
 		return "mode, owner, attributes or time"
 	case truncated:

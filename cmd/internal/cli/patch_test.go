@@ -18,7 +18,7 @@ var changed = api.Changes{Exact: true, Paths: []api.ChangedPath{
 	{Op: "created", Path: "d"},
 	{Op: "created", Path: "d/new", Diff: "@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file\n", Lines: &[2]int{2, 0}},
 	{Op: "created", Path: "empty", Lines: &[2]int{0, 0}},
-	{Op: "deleted", Path: "old", Diff: "@@ -1 +0,0 @@\n-gone\n", Lines: &[2]int{0, 1}},
+	{Op: "deleted", Path: "very old", Diff: "@@ -1 +0,0 @@\n-gone\n", Lines: &[2]int{0, 1}},
 	{Op: "modified", Path: "f", Diff: "@@ -1,3 +1,3 @@ func x\n a\n-b\n+B\t\n c\n", Lines: &[2]int{1, 1}},
 	{Op: "renamed", From: "from", Path: "to", Lines: nil},
 	{Op: "renamed", From: "from2", Path: "to2"},
@@ -49,9 +49,9 @@ new file mode 100644
 \ No newline at end of file
 diff --git a/empty b/empty
 new file mode 100644
-diff --git a/old b/old
+diff --git a/very old b/very old
 deleted file mode 100644
---- a/old
+--- a/very old|
 +++ /dev/null
 @@ -1 +0,0 @@
 -gone
@@ -84,11 +84,11 @@ diff --git "a/a\"ü\033" "b/a\"ü\033"
 modified big: it is too large for its lines to be kept
 meta mode: mode, owner, attributes or time
 `
-	raw := strings.NewReplacer("_", "\t", "ESC", "\x1b[2J\r").Replace(want)
+	raw := strings.NewReplacer("|", "\t", "_", "\t", "ESC", "\x1b[2J\r").Replace(want)
 	if got := patchOf(t, &changed, false); got != raw {
 		t.Errorf("got %q", got)
 	}
-	person := strings.NewReplacer("_", "      ", "ESC", `\x1b[2J\x0d`).Replace(want)
+	person := strings.NewReplacer("|", "", "_", "      ", "ESC", `\x1b[2J\x0d`).Replace(want)
 	if got := patchOf(t, &changed, true); got != person {
 		t.Errorf("for a person: got %q", got)
 	}
@@ -102,7 +102,7 @@ func TestPatchApplies(t *testing.T) {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	for name, content := range map[string]string{"old": "gone\n", "f": "a\nb\nc\n", "from": "1\n", "from2": "2\n", `a"ü` + "\x1b": "x\n", "big": "b", "mode": ""} {
+	for name, content := range map[string]string{"very old": "gone\n", "f": "a\nb\nc\n", "from": "1\n", "from2": "2\n", `a"ü` + "\x1b": "x\n", "big": "b", "mode": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestPatchApplies(t *testing.T) {
 			t.Errorf("%q: got %q, %v, want %q", name, got, err, want)
 		}
 	}
-	for _, name := range []string{"old", "from", "from2"} {
+	for _, name := range []string{"very old", "from", "from2"} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			t.Errorf("%s is still there", name)
 		}
@@ -133,7 +133,7 @@ func TestStat(t *testing.T) {
 	if err := (&patch{to: &out}).stat(&c); err != nil {
 		t.Fatal(err)
 	}
-	want := ` old          |   1 -
+	want := ` very old     |   1 -
  f            |   2 +-
  long         | 702 ` + strings.Repeat("+", 60) + `-
  bin          | created

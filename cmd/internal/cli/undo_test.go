@@ -3,6 +3,10 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -91,4 +95,69 @@ func TestUndo(t *testing.T) {
 	if code, _, _ := m.run("restore", "box", "whole"); code != 3 {
 		t.Errorf("removed: exit code %d", code)
 	}
+}
+
+// What diff prints makes of the files before an action those after it.
+func TestDiffOfAction(t *testing.T) {
+	t.Parallel()
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip(err)
+	}
+	m := newLocalMachine(t)
+	work := filepath.Join(m.dir, "local", strings.TrimSpace(m.ok("create", "--name", "box")), "work")
+	sh := func(line string) { m.ok("exec", "box", "--", "sh", "-c", line) }
+	sh(`seq 100 > a; seq 100 > b; printf "no end" > c; echo gone > "d e"; echo with > "with a blank"; printf 'x\r\n\033[2J\n' > f; echo old > g`)
+	before := t.TempDir()
+	if err := os.CopyFS(before, os.DirFS(work)); err != nil {
+		t.Fatal(err)
+	}
+	sh(`sed -i -e 5d -e s/50/fifty/ -e '$a end' a; mv b z; echo >> c; rm "d e"; echo 2 >> "with a blank"; mkdir -p n/m; printf 'two\nlines' > n/m/new; printf 'y\r\n' >> f; mv g h; echo more >> h`)
+	diff := m.ok("diff", "box")
+	if !strings.Contains(diff, "\ndeleted d e: ") {
+		t.Errorf("the deleted file is not named: %s", diff)
+	}
+	cmd := exec.CommandContext(t.Context(), git, "apply", "--unidiff-zero", "-")
+	cmd.Dir, cmd.Stdin = before, strings.NewReader(diff)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s\n%s", err, said, diff)
+	}
+	_ = os.Remove(filepath.Join(before, "d e")) // its lines are not known
+	if got, want := filesIn(t, before), filesIn(t, work); !maps.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+// filesIn are the contents of the files below a directory.
+func filesIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		found[strings.TrimPrefix(path, dir)] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// A watch begins where it is told to, and goes on with what changes until Ctrl-C.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	m.ok("checkpoint", "box", "begin")
+	m.ok("exec", "box", "--", "sh", "-c", "mkdir src; echo > src/first")
+	y := m.onTerminal("changes", "--watch", "--since", "begin", "--path", "src", "box")
+	y.shows("created   src/first\r\n")
+	m.ok("exec", "box", "--", "sh", "-c", "echo > other; rm src/first; echo > \"$(printf 'src/a\\033b')\"")
+	y.shows(`created   src/a\x1bb` + "\r\n")
+	y.shows("deleted   src/first\r\n")
+	y.types("\x03")
+	y.ends(0)
 }
