@@ -7,14 +7,18 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/api/contract"
 )
 
 func TestRestoreMethods(t *testing.T) {
 	t.Parallel()
+	spec := contract.NewSpec(t)
+	template := strings.NewReplacer("/a%2Fb", "/{name}", "/x/", "/{id}/")
 	const restoredJSON = `{"before":"s4","after":"s5","exact":true,"counts":{"created":1,"modified":0,"deleted":0,"renamed":0,"meta":0},` +
 		`"paths":[{"op":"created","path":"a"}],"truncated":false,"dry_run":false,` +
 		`"refused":[{"path_base64":"/w==","why":"it is a device"}],"refused_count":1,"lost":["b",{"base64":"/w=="}]}`
@@ -87,6 +91,22 @@ func TestRestoreMethods(t *testing.T) {
 				if got := r.Method + " " + r.RequestURI + " " + string(sent); got != tt.request || err != nil {
 					t.Errorf("got %s, %v, want %s", got, err, tt.request)
 				}
+				path, status := template.Replace(r.URL.EscapedPath()), http.StatusOK
+				switch {
+				case r.Method == http.MethodDelete:
+					status = http.StatusNoContent
+				case r.Method == http.MethodPost && path == "/v1/checkpoints":
+					status = http.StatusCreated
+				}
+				if len(sent) > 0 {
+					if err := spec.CheckRequest(r.Method, path, r.Header.Get("Content-Type"), sent); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := spec.CheckResponse(r.Method, path, status, "application/json", []byte(tt.answer)); err != nil {
+					t.Error(err)
+				}
+				w.WriteHeader(status)
 				write(t, w, tt.answer)
 			})
 			if got, err := tt.call(t.Context(), c); err != nil || !reflect.DeepEqual(got, tt.want) {
