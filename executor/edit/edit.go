@@ -16,8 +16,6 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/executor/internal/worker"
 	"github.com/actiond/actiond/internal/files"
@@ -73,7 +71,7 @@ type Editor struct {
 	maxRead int64
 	maxScan int64 // tests replace it
 	locks   locks
-	large   *semaphore.Weighted // of bytes of files that are replaced or removed as a whole, while the history takes them
+	large   chan struct{} // has an element for each large file that is replaced or removed as a whole, while its bytes are kept
 	history *history
 	state   *os.Root // nil without a state directory
 	kept    *os.File // keptDir in it
@@ -115,7 +113,7 @@ func New(c Config) (*Editor, error) {
 	if e.maxRead <= 0 {
 		e.maxRead = DefaultMaxReadSize
 	}
-	e.temps, e.large = c.Temps, semaphore.NewWeighted(2*store.MaxContent)
+	e.temps, e.large = c.Temps, make(chan struct{}, 2)
 	c.MaxMemory = cmp.Or(c.MaxMemory, memoryBudget)
 	if err := e.openState(&c); err != nil {
 		return nil, fmt.Errorf("opening the edit history in %q: %w; give another --state-dir", c.StateDir, err)

@@ -213,6 +213,7 @@ func FuzzUndoLog(f *testing.F) {
 			t.Fatal(err)
 		}
 		e, path := newEditor(t, edit.Config{StateDir: state}), filepath.Join(t.TempDir(), "f")
+		e.SetFlush(func(*os.File) error { return nil })
 		for _, text := range []string{"one", "two"} {
 			if err := putText(e, path, text, nil); err != nil {
 				t.Fatal(err)

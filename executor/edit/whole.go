@@ -1,7 +1,6 @@
 package edit
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -316,7 +315,7 @@ type whole struct {
 	write  *os.File // nil where it is being executed
 	unkept error    // why the history does not have its bytes
 	sum    hash     // once it was needed
-	held   int64    // of [Editor.large]
+	large  bool     // it has an element in [Editor.large]
 }
 
 // open opens the file, and checks that the user may write it where writes is set. It runs inside as.
@@ -342,7 +341,9 @@ func (w *whole) open(writes bool) (err error) {
 }
 
 func (w *whole) close() {
-	w.e.large.Release(w.held)
+	if w.large {
+		<-w.e.large
+	}
 	for _, f := range []*os.File{w.read, w.write} {
 		if f != nil {
 			_ = f.Close() // what was written was flushed
@@ -403,8 +404,9 @@ func (w *whole) keep(en *entry) {
 		w.unkept = fmt.Errorf("the history keeps files of %d bytes at most, and this one has %d", most, size)
 		return
 	}
-	if w.held == 0 && size > 1<<20 && w.e.large.Acquire(context.Background(), size) == nil { // which does not end
-		w.held = size
+	if size > 1<<20 && !w.large {
+		w.e.large <- struct{}{}
+		w.large = true
 	}
 	data := make([]byte, size+1) // one more shows the end
 	n, err := w.read.ReadAt(data, 0)
