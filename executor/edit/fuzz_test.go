@@ -3,7 +3,6 @@ package edit_test
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -207,21 +206,6 @@ func FuzzUndoLog(f *testing.F) {
 		back, n := edit.ReparseLog(raw)
 		if !bytes.HasPrefix(raw, back) || len(back) != n*len(record) {
 			t.Fatalf("%q was read as %d records, %q", raw, n, back)
-		}
-		state := t.TempDir()
-		if err := os.WriteFile(filepath.Join(state, "undo"), raw, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		e, path := newEditor(t, edit.Config{StateDir: state}), filepath.Join(t.TempDir(), "f")
-		e.SetFlush(func(*os.File) error { return nil })
-		for _, text := range []string{"one", "two"} {
-			if err := putText(e, path, text, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		undo(t, e, path)
-		if got := read(path); got != "one" {
-			t.Fatalf("got %q", got)
 		}
 	})
 }
