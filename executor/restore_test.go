@@ -85,7 +85,7 @@ func TestRestore(t *testing.T) {
 	second = stepOf(w)
 
 	done, err := w.Restore(first, api.RestoreOptions{})
-	if err != nil || done.RefusedCount > 0 || len(done.Refused) != 0 || done.Before != api.StateName(second) || done.After != api.StateName(second+1) {
+	if err != nil || done.RefusedCount > 0 || len(done.Refused) != 0 || done.Before == "" || done.After == "" || done.Counts != (api.ChangeCounts{Created: 1, Modified: 1}) {
 		t.Errorf("got %+v, %v", done, err)
 	}
 	if got := texts(t, dir); fmt.Sprint(got) != fmt.Sprint(before) {
