@@ -60,7 +60,7 @@ func (f *IncomingFile) Fill(content io.Reader) (sha256 string, size int64, err e
 // conditions.
 func (f *IncomingFile) Put(ctx context.Context, c api.FileConditions, mode *fs.FileMode) (api.Observation, error) {
 	put := func() (edit.Result, error) { return f.e.editor.Put(f.in, edit.Conditions(c), mode) }
-	return f.e.changeFile(ctx, f.path, put, f.in.Size) //nolint:contextcheck // the store of contents outlives the request
+	return f.e.changeFile(ctx, f.path, put, f.in.Size)
 }
 
 // Discard removes the received content, unless it has replaced the file.
@@ -70,7 +70,7 @@ func (f *IncomingFile) Discard() { f.in.Discard() }
 // that of [IncomingFile.Put].
 func (e *Executor) RemoveFile(ctx context.Context, path string, c api.FileConditions) (api.Observation, error) {
 	remove := func() (edit.Result, error) { return e.editor.Remove(path, edit.Conditions(c)) }
-	return e.changeFile(ctx, path, remove, 0) //nolint:contextcheck // the store of contents outlives the request
+	return e.changeFile(ctx, path, remove, 0)
 }
 
 func (e *Executor) changeFile(ctx context.Context, path string, change func() (edit.Result, error), size int64) (api.Observation, error) {

@@ -81,17 +81,20 @@ func (d *differ) diff(e *Entry, files pairOf) error {
 		d.truncated = true
 		return nil
 	}
-	before, after := "", ""
-	ok, err := true, error(nil)
-	if now != nil {
-		if after, ok, err = d.text(e.Path, now); err != nil || !ok {
+	var before, after string
+	for _, side := range []struct {
+		path string
+		file *node
+		text *string
+	}{{e.Path, now, &after}, {"", was, &before}} {
+		if side.file == nil {
+			continue
+		}
+		text, ok, err := d.text(side.path, side.file)
+		if err != nil || !ok {
 			return err
 		}
-	}
-	if was != nil {
-		if before, ok, err = d.text("", was); err != nil || !ok {
-			return err
-		}
+		*side.text = text
 	}
 	if before == after {
 		return nil
