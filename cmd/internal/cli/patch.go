@@ -167,8 +167,6 @@ func noLines(c api.ChangedPath, truncated bool) string {
 		return "its contents were not kept"
 	case c.Content == "large":
 		return "it is too large for its lines to be kept"
-	case c.Op == opDeleted:
-		return "the lines of deleted files are not shown"
 	case c.Op == opMeta:
 		return "mode, owner, attributes or time"
 	case truncated:
