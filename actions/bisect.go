@@ -301,10 +301,14 @@ func (b *Bisect) restorePresent() (problem string) {
 }
 
 // backTo ends a bisect: it restores the present of before, and records what remains different. If that fails or refuses paths, the
-// present becomes a checkpoint, and the error says so. The caller holds the workspace.
+// present becomes a checkpoint, and the error says so. If the process ends meanwhile, the next one recovers. The caller holds the
+// workspace.
 func (m *Manager) backTo(present api.Pin) error {
 	e := m.effects
 	r, err := e.workspace.Restore(present.State, api.RestoreOptions{})
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("the next server restores what there was before the bisect: %w", err)
+	}
 	if err == nil {
 		e.mu.Lock()
 		if after, _ := api.StateNumber(r.After); after != 0 {

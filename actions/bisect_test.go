@@ -234,6 +234,22 @@ func TestBisectLosesNothing(t *testing.T) {
 	}
 }
 
+// If the process ends before the present is restored, the next one restores it.
+func TestBisectProcessEnds(t *testing.T) {
+	t.Parallel()
+	tree := memtree.New()
+	m := tested(t, tree, func(context.Context, api.ExecAction, api.Watch) api.Observation {
+		tree.Fails = context.Canceled
+		return exits(127)
+	})
+	bisect(t, m, api.BisectRequest{Good: "s1", Bad: "s65", Command: "test", Timeout: 7})
+	again := tree.Again()
+	next := undoing(t, again)
+	if err := next.Recover(t.Context()); err != nil || again.Show() != "n=64" || len(next.Checkpoints(t.Context())) > 0 {
+		t.Errorf("got %v, the files are %s, the checkpoints %v", err, again.Show(), next.Checkpoints(t.Context()))
+	}
+}
+
 // After the end of the process the present is restored, or becomes a checkpoint.
 func TestRecover(t *testing.T) {
 	t.Parallel()

@@ -53,7 +53,8 @@ type Undoer interface {
 	// NoUndo says why changes cannot be taken back, and names the flag; "" if they can.
 	NoUndo() string
 	// Restore makes the tree what it was in a state, and Revert takes back what changed from one state to another. The answer
-	// names the states around it. The error is an *api.Error if the caller is wrong. No Step is made meanwhile.
+	// names the states around it. The error is an *api.Error if the caller is wrong, and [context.Canceled] at the end of the process.
+	// No Step is made meanwhile.
 	Restore(to uint64, o api.RestoreOptions) (*api.Restored, error)
 	Revert(from, to uint64, o api.RestoreOptions) (*api.Restored, error)
 	// Capture waits until the contents of the present state are kept, and returns how many of a state's are not, and some of

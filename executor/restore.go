@@ -145,6 +145,8 @@ func (w *Workspace) beginRestore() (*changes.Tracker, []int, error) {
 	switch why := w.NoUndo(); {
 	case why != "":
 		return nil, nil, api.Conflict("Changes cannot be taken back: " + why)
+	case w.ctx.Err() != nil:
+		return nil, nil, context.Cause(w.ctx)
 	case t == nil:
 		return nil, nil, api.Conflict("Changes cannot be taken back: the workspace is not followed")
 	case w.restoring:
@@ -153,6 +155,9 @@ func (w *Workspace) beginRestore() (*changes.Tracker, []int, error) {
 		return nil, nil, api.Conflict("A file system does not answer: try again later")
 	}
 	found, ok := w.seek()
+	if w.ctx.Err() != nil {
+		return nil, nil, context.Cause(w.ctx)
+	}
 	if !ok {
 		return nil, nil, api.Conflict("The processes of the agent cannot be listed in time: try again later")
 	}

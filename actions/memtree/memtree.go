@@ -21,6 +21,8 @@ type Tree struct {
 	First func()
 	// Refuse are paths that no restore changes.
 	Refuse []string
+	// Fails is the error of each restore; nil for none.
+	Fails error
 	// Unkept are paths whose contents are lost when they change.
 	Unkept []string
 	// Processes are those that Restore names.
@@ -239,6 +241,9 @@ func (t *Tree) Revert(from, to uint64, o api.RestoreOptions) (*api.Restored, err
 func (t *Tree) change(o api.RestoreOptions, plan func(now map[string]string) (target map[string]string, paths []string)) (*api.Restored, error) {
 	if t.Restoring != nil && !o.DryRun {
 		t.Restoring()
+	}
+	if t.Fails != nil {
+		return nil, t.Fails
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
