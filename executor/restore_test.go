@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -183,6 +184,76 @@ func TestRestoreAfterRestart(t *testing.T) {
 		t.Error(err)
 	}
 	end(e)
+}
+
+// A bisect that the end of the server broke off can be taken back, however large its test made the workspace, and a restore after the
+// end of a server says so.
+func TestRestoreAfterBisect(t *testing.T) {
+	t.Parallel()
+	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
+	begin := func() *executor.Executor {
+		t.Helper()
+		e, err := executor.New(t.Context(), executor.Config{
+			WorkingDir: dir, Workspace: executor.WorkspaceConfig{Dir: dir, StateDir: state}, Env: os.Environ(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Workspace().Await(t.Context())
+		return e
+	}
+	put(t, dir, "a", "1")
+	e := begin()
+	n := kept(t, e.Workspace())
+	if err := e.Workspace().Pin(api.Pin{Name: api.BisectPin, State: n}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "junk", "")
+	unnamed := stepOf(e.Workspace())
+	if err := errors.Join(e.Close(), os.Truncate(filepath.Join(dir, "junk"), 300<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Workspace().Restore(n, api.RestoreOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end: got %v", err)
+	}
+	e = begin()
+	w := e.Workspace()
+	r, err := w.Restore(n, api.RestoreOptions{})
+	if err != nil || r.RefusedCount > 0 || fmt.Sprint(texts(t, dir)) != "map[a:1]" {
+		t.Errorf("got %+v, %v, %v", r, err, texts(t, dir))
+	}
+	if next := stepOf(w); next <= unnamed+500 {
+		t.Errorf("got the state %d after %d", next, unnamed)
+	}
+	if err := errors.Join(w.Unpin(api.BisectPin), e.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A number that a killed server gave out is not given again, also if nothing was recorded or saved since.
+func TestNumbersAfterKill(t *testing.T) {
+	t.Parallel()
+	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
+	put(t, dir, "below/a", "1")
+	w := follow(t, dir, executor.WorkspaceConfig{StateDir: state})
+	last := kept(t, w)
+	copied := filepath.Join(t.TempDir(), "copied") // as the kill leaves it
+	if out, err := exec.CommandContext(t.Context(), "cp", "-a", state, copied).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Chtimes(filepath.Join(dir, "below"), time.Now(), time.Unix(5, 0)); err != nil {
+		t.Fatal(err)
+	}
+	given := stepOf(w)
+	if given == last {
+		t.Fatal("there is no other state")
+	}
+	w = follow(t, dir, executor.WorkspaceConfig{StateDir: copied})
+	w.After(last)
+	put(t, dir, "b", "2")
+	if next := stepOf(w); next <= given {
+		t.Errorf("got the state %d after %d", next, given)
+	}
 }
 
 // Where changes cannot be taken back, the answer names the flag.

@@ -217,7 +217,8 @@ func (w *Workspace) follow() {
 		w.tracker.Store(tracker)
 	}
 	files, bytes := w.state.Size()
-	if why == "" && w.cfg.Mode == "" && (w.state.Names() > defaultUndoNames || bytes > defaultUndoBytes) {
+	// What a bisect left is taken back, however large its test made the workspace.
+	if why == "" && w.cfg.Mode == "" && !w.Unfinished() && (w.state.Names() > defaultUndoNames || bytes > defaultUndoBytes) {
 		why = "the workspace is larger than 256 MiB or 50,000 names: start the server with --changes undo"
 	}
 	w.mu.Unlock()
@@ -239,7 +240,7 @@ func (w *Workspace) follow() {
 
 // begin makes the first state.
 func (w *Workspace) begin(tracker *changes.Tracker) error {
-	states, err := changes.OpenStates(tracker, changes.StatesConfig{Dir: w.cfg.StateDir, MaxBytes: w.cfg.MaxStateBytes, Also: w.e.editor.Needs})
+	states, err := changes.OpenStates(tracker, changes.StatesConfig{Dir: w.cfg.StateDir, MaxBytes: w.cfg.MaxStateBytes, Firm: api.BisectPin, Also: w.e.editor.Needs})
 	if err != nil {
 		return err
 	}
@@ -265,6 +266,7 @@ func (w *Workspace) begin(tracker *changes.Tracker) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.states = states
+	states.Skip(w.recorded, stateGap)
 	if before != nil {
 		c := changes.Compare(before, state, changes.Limits{})
 		if c.Exact && c.Counts == (changes.Counts{}) && len(c.Ignored) == 0 && earlier == states.Earlier() && earlier >= w.recorded {
@@ -272,9 +274,6 @@ func (w *Workspace) begin(tracker *changes.Tracker) error {
 			return nil
 		}
 		w.earlier = earlier
-	}
-	if last := max(earlier, w.recorded); last > 0 {
-		states.NumberFrom(last + stateGap)
 	}
 	w.keep(state)
 	return nil

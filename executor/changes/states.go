@@ -49,6 +49,8 @@ type StatesConfig struct {
 	MaxStates int
 	// MaxBytes bounds the memory of the states beside the last one; 0 means 64 MiB. Those that are saved are read again.
 	MaxBytes int
+	// Firm is the name of a pin that stays also where the store has no room; "" means none.
+	Firm string
 	// Also reports whether others need a content of the store; nil means that nobody does.
 	Also func(store.Sum) bool
 }
@@ -151,11 +153,14 @@ func (s *States) readLine(line string) {
 	}
 }
 
-// NumberFrom has the next state get a number of at least n.
-func (s *States) NumberFrom(n uint64) {
+// Skip leaves out some numbers after those that were given, and after that of a recorded state, so that one that an earlier process
+// gave and did not save is not given again.
+func (s *States) Skip(recorded, numbers uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.next = max(s.next, n)
+	if last := max(s.next-1, recorded); last > 0 {
+		s.next = last + 1 + numbers
+	}
 }
 
 // Earlier returns the last state of an earlier process; 0 for none.
@@ -298,6 +303,7 @@ func (s *States) Pin(p Pin) error {
 		if delete(s.pins, p.Name); replaced {
 			s.pins[p.Name] = before
 		}
+		s.changed = true
 	}
 	return err
 }
@@ -312,7 +318,9 @@ func (s *States) Unpin(name string) error {
 	if !ok {
 		return ErrNoPin
 	}
-	return s.save(0)
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	return s.write() // also where the store has no room for states: the next process is not to find the pin
 }
 
 // Pins returns all pins, the oldest first.
@@ -361,16 +369,17 @@ func (s *States) save(only uint64) error {
 		}
 	}
 	s.mu.Unlock()
+	var failed error
 	for _, k := range work {
 		sum, err := s.t.Save(k.state) // without mu, which actions wait for
-		if err != nil {
-			return err
+		if failed = err; err != nil {
+			break
 		}
 		s.mu.Lock()
 		k.sum, k.saved, s.changed = sum, true, true
 		s.mu.Unlock()
 	}
-	return s.write()
+	return errors.Join(failed, s.write())
 }
 
 // write writes the list, if it is not the written one.
@@ -429,7 +438,8 @@ func (s *States) giveWay() (bool, error) {
 	pinned := s.pinned()
 	old := slices.DeleteFunc(slices.Clone(s.all[:max(len(s.all)-1, 0)]), func(k *numbered) bool { return pinned[k.n] })
 	if len(old) == 0 {
-		old = slices.Clone(s.all[:max(len(s.all)-1, 0)])
+		firm := s.pins[s.cfg.Firm].State
+		old = slices.DeleteFunc(slices.Clone(s.all[:max(len(s.all)-1, 0)]), func(k *numbered) bool { return k.n == firm })
 	}
 	old = old[:(len(old)+1)/2]
 	for _, k := range old {

@@ -109,8 +109,8 @@ func TestStates(t *testing.T) {
 	if err := states.Unpin("other"); !errors.Is(err, changes.ErrNoPin) {
 		t.Error(err)
 	}
-	states.NumberFrom(1000)
-	if n := states.Add(step(t, tracker)); n != 1000 {
+	states.Skip(5, 10)
+	if n := states.Add(step(t, tracker)); n != 19 {
 		t.Errorf("the next number is %d", n)
 	}
 	check(states, 1, changes.ErrStateGone)
@@ -173,6 +173,68 @@ func TestStatesBound(t *testing.T) {
 		if d := different(images[n], image(t, dir)); d != "" || refusals(r) != "" {
 			t.Errorf("%d: refused %s, and\n%s", n, refusals(r), d)
 		}
+	}
+}
+
+// A firm pin stays where the present alone fills the store, and other pins go. One that was taken back does not return.
+func TestStatesFirm(t *testing.T) {
+	t.Parallel()
+	dir, kept := t.TempDir(), contents(t, 2<<20)
+	tracker := track(t, changes.Config{Root: dir, Store: kept})
+	cfg := changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states"), Firm: "firm"}
+	states := openStates(t, tracker, cfg)
+	random := rand.NewChaCha8([32]byte{1})
+	add := func(files int) (n uint64, full bool) {
+		t.Helper()
+		for i := range files {
+			data := make([]byte, 30_000)
+			_, _ = random.Read(data)
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("f", i)), data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n = states.Add(step(t, tracker))
+		err := states.Capture(t.Context(), true)
+		if err != nil && !errors.Is(err, store.ErrFull) {
+			t.Fatal(err)
+		}
+		return n, err != nil
+	}
+	var want map[string]string
+	var firm uint64
+	for _, name := range []string{"other", "firm"} {
+		firm, _ = add(5)
+		want = image(t, dir)
+		if err := states.Pin(changes.Pin{Name: name, State: firm}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for full := false; !full; {
+		_, full = add(80)
+	}
+	if pins := states.Pins(); len(pins) != 1 || pins[0].Name != "firm" {
+		t.Fatalf("got the pins %+v", pins)
+	}
+	r := restore(t, tracker, get(t, states, firm), changes.RestoreOptions{})
+	if d := different(want, image(t, dir)); d != "" || refusals(r) != "" {
+		t.Errorf("refused %s, and\n%s", refusals(r), d)
+	}
+	add(80)
+	for err := error(nil); err == nil; {
+		data := make([]byte, 50)
+		_, _ = random.Read(data)
+		_, err = kept.Put(data)
+	}
+	do(t, dir, "write 1")
+	states.Add(step(t, tracker))
+	if err := states.Save(); !errors.Is(err, store.ErrFull) {
+		t.Fatalf("saving the last state: got %v", err)
+	}
+	if err := states.Unpin("firm"); err != nil {
+		t.Error(err)
+	}
+	if pins := openStates(t, tracker, cfg).Pins(); len(pins) != 0 {
+		t.Errorf("the next process has the pins %+v", pins)
 	}
 }
 
