@@ -3,6 +3,7 @@ package actions
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -58,7 +59,7 @@ func (m *Manager) checkpoint(ctx context.Context, req api.CheckpointRequest) (p 
 	m.pinning.Lock()
 	defer m.pinning.Unlock()
 	if _, taken := m.pin(req.Name); taken {
-		return p, api.Conflict(fmt.Sprintf("There is a checkpoint %s already: remove it first, with DELETE /v1/checkpoints/%s", req.Name, req.Name))
+		return p, api.Conflict(fmt.Sprintf("There is a checkpoint %s already: remove it first, with DELETE /v1/checkpoints/%s", req.Name, url.PathEscape(req.Name)))
 	}
 	if len(m.named()) >= maxCheckpoints {
 		return p, api.Conflict(fmt.Sprintf("There are %d checkpoints already: remove one first", maxCheckpoints))

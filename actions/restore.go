@@ -11,7 +11,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// restoreTime is how long a restore waits for contents of the present.
+// restoreTime is how long a restore and an attempt wait for contents of the present.
 const restoreTime = 10 * time.Second
 
 // canUndo refuses what needs contents where none are kept, which the first state tells.

@@ -342,6 +342,9 @@ func (s *shape) names() []string {
 // allowed lists the names of the members for messages.
 func (s *shape) allowed() string {
 	names := s.names()
+	if len(names) == 0 {
+		return "none"
+	}
 	for i, name := range names {
 		if slices.Contains(s.required, name) {
 			names[i] += " (required)"
@@ -556,6 +559,8 @@ func wanted(t reflect.Type) string {
 		return "true or false"
 	case reflect.Int, reflect.Int64:
 		return "an integer"
+	case reflect.Uint64:
+		return "an integer of at least 0"
 	case reflect.Float64:
 		return "a number"
 	case reflect.Slice:

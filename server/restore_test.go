@@ -119,7 +119,7 @@ func TestRestoreBadInput(t *testing.T) {
 		`{"to":"s9"}`:                                   "404 There is no state",
 		`{"to":99}`:                                     "404 The state after the action 99",
 		`{"before":"1"}`:                                "400 before",
-		`{"before":-1}`:                                 "400 before",
+		`{"before":-1}`:                                 "400 must be an integer of at least 0, got the number -1",
 		`{"before":99}`:                                 "404 99",
 		`{"only":1.5}`:                                  "400 only",
 		`{"only":99}`:                                   "404 99",
@@ -177,7 +177,7 @@ func TestCheckpoints(t *testing.T) {
 	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"good/1","verify":true}`), 201, `{"name":"good/1","state":"s2","time":`)
 	tree.Lost = 2
 	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"b"}`), 201, `"missing":2,"missing_paths":["lost"]}`)
-	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"b"}`), 409, "remove it first")
+	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"good/1"}`), 409, "remove it first, with DELETE /v1/checkpoints/good%2F1")
 	wantAnswer(t, s, get("/v1/checkpoints"), 200, `{"checkpoints":[{"name":"good/1",`)
 	command("/v1/actions", "a=2").send(s)
 	wantAnswer(t, s, get("/v1/changes?since=b&until=3"), 404, "action 3")
@@ -239,7 +239,7 @@ func TestAttempts(t *testing.T) {
 	streamed.header["Accept"] = linesType
 	wantAnswer(t, s, streamed, 200, `,"attempt":"try2"}`)
 	wantAnswer(t, s, post("/v1/attempts/other/keep", ""), 404, "There is no open attempt")
-	wantAnswer(t, s, post("/v1/attempts/try2/keep", `{"x":1}`), 400, "member \\\"x\\\"")
+	wantAnswer(t, s, post("/v1/attempts/try2/keep", `{"x":1}`), 400, "member \\\"x\\\" is unknown; allowed are none")
 	wantAnswer(t, s, post("/v1/attempts/try2/keep", "{}"), 200, `"created":1`)
 	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
 	wantAnswer(t, s, try, 200, "")

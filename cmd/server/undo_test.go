@@ -72,6 +72,27 @@ func TestUndo(t *testing.T) {
 	}
 }
 
+// A discard brings back what the action destroyed at once, though it came just before from elsewhere.
+func TestDiscardAtOnce(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	_, _, address := serveForTest(t, "--state-dir", filepath.Join(t.TempDir(), "state"), "--working-dir", work, "--changes", "undo")
+	c := callerOf(t, address)
+	c.sh("true")
+	const files = 3000
+	for i := range files {
+		write(t, filepath.Join(work, fmt.Sprint("f", i)), fmt.Append(nil, "content ", i))
+	}
+	status, _, answer := c.send("POST", "/v1/attempts", nil, `{"id": "try", "action": {"action": "run", "args": {"command": "rm f*"}}}`)
+	if status != http.StatusOK || len(entries(t, work)) != 0 {
+		t.Fatalf("got status %d, %s", status, answer)
+	}
+	status, _, answer = c.send("POST", "/v1/attempts/try/discard", nil, "")
+	if got := len(entries(t, work)); status != http.StatusOK || got != files {
+		t.Errorf("got status %d, %s, %d files", status, answer[:min(len(answer), 1000)], got)
+	}
+}
+
 // A server that is killed while it restores has ended that before the next one is ready, and leaves nothing beside the tree.
 func TestKilledDuringRestore(t *testing.T) {
 	t.Parallel()

@@ -78,6 +78,7 @@ func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
 		return nil, err
 	}
 	r.match()
+	defer func() { slices.SortFunc(r.out.Refused, func(a, b Refusal) int { return cmp.Compare(a.Path, b.Path) }) }()
 	if o.DryRun {
 		r.foresee()
 		r.out.After = &State{root: root, names: r.before.names}
@@ -103,7 +104,6 @@ func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
 	r.verify(r.t.state.root, root, &place{dir: true})
 	r.out.After = r.t.state
 	r.out.Changes = Compare(r.before, r.out.After, o.Limits)
-	slices.SortFunc(r.out.Refused, func(a, b Refusal) int { return cmp.Compare(a.Path, b.Path) })
 	return r.out, nil
 }
 
