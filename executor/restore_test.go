@@ -218,6 +218,9 @@ func TestRestoreAfterBisect(t *testing.T) {
 	}
 	e = begin()
 	w := e.Workspace()
+	if w.Earlier() != 0 {
+		t.Errorf("what the test changed is said to have changed while no server ran, since the state %d", w.Earlier())
+	}
 	r, err := w.Restore(n, api.RestoreOptions{})
 	if err != nil || r.RefusedCount > 0 || fmt.Sprint(texts(t, dir)) != "map[a:1]" {
 		t.Errorf("got %+v, %v, %v", r, err, texts(t, dir))

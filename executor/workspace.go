@@ -273,7 +273,10 @@ func (w *Workspace) begin(tracker *changes.Tracker) error {
 			w.present(states.Resume(state), state)
 			return nil
 		}
-		w.earlier = earlier
+		bisect := func(p changes.Pin) bool { return p.Name == api.BisectPin }
+		if !slices.ContainsFunc(states.Pins(), bisect) { // what a test changed is to be taken back
+			w.earlier = earlier
+		}
 	}
 	w.keep(state)
 	return nil

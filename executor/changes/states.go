@@ -308,7 +308,7 @@ func (s *States) Pin(p Pin) error {
 	return err
 }
 
-// Unpin takes back a Pin. It fails with [ErrNoPin].
+// Unpin takes back a Pin. It fails with [ErrNoPin], and with [store.ErrFull] where it has done that and not all states are saved.
 func (s *States) Unpin(name string) error {
 	s.mu.Lock()
 	_, ok := s.pins[name]
@@ -318,9 +318,7 @@ func (s *States) Unpin(name string) error {
 	if !ok {
 		return ErrNoPin
 	}
-	s.saving.Lock()
-	defer s.saving.Unlock()
-	return s.write() // also where the store has no room for states: the next process is not to find the pin
+	return s.save(0)
 }
 
 // Pins returns all pins, the oldest first.
@@ -354,7 +352,8 @@ func (s *States) Capture(ctx context.Context, hurry bool) error {
 // Save saves all states for the next process, whose contents it does not keep. It fails with [store.ErrFull].
 func (s *States) Save() error { return s.save(0) }
 
-// save saves the states that are not saved, or one of them unless it is 0, and the list.
+// save saves the states that are not saved, or one of them unless it is 0, and the list, also where there is no room for states:
+// the next process is not to find what was unpinned.
 func (s *States) save(only uint64) error {
 	if !s.saves() {
 		return nil
