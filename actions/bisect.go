@@ -236,7 +236,11 @@ func (b *Bisect) test(ctx context.Context, c candidate) (tested api.BisectEvent,
 	tested.Output, tested.ExitCode = strings.ToValidUTF8(text, "\uFFFD"), program.ExitCode
 	tested.Verdict, err = b.verdict(program)
 	if err != nil {
-		err = fmt.Errorf("%w in %s; its output ends with: %s", err, tested.State, tested.Output)
+		output := "it printed nothing"
+		if tested.Output != "" {
+			output = "its output ends with: " + tested.Output
+		}
+		err = fmt.Errorf("%w in %s; %s", err, tested.State, output)
 	}
 	return tested, err
 }

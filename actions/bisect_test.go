@@ -105,7 +105,7 @@ func TestBisectEnds(t *testing.T) {
 			}
 			return exits(n / 40)
 		}, api.BisectResult, 40, ""},
-		{"not found", func(int) api.Observation { return exits(127) }, api.BisectError, 0, "cannot be run: exit code 127"},
+		{"not found", func(int) api.Observation { return exits(127) }, api.BisectError, 0, "cannot be run: exit code 127 in s33; it printed nothing"},
 		{"not executable", func(int) api.Observation { return exits(126) }, api.BisectError, 0, "cannot be run: exit code 126"},
 		{"late", func(int) api.Observation { return api.ExecObservation{EndedBy: &killed} }, api.BisectError, 0, "longer than 1.0 seconds"},
 		{"cancelled", func(int) api.Observation { return api.ExecObservation{EndedBy: &cancelled} }, api.BisectError, 0, "was ended by cancel"},

@@ -210,13 +210,18 @@ func (a *attempt) run(ctx context.Context, s *sandbox.Sandbox, words []string, o
 // endLimit bounds the end of an attempt whose command was interrupted.
 const endLimit = time.Minute
 
+// toEnd returns a context for the end of an attempt, which an interrupt of its command does not end.
+func toEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() != nil {
+		return context.WithTimeout(context.WithoutCancel(ctx), endLimit)
+	}
+	return context.WithCancel(ctx)
+}
+
 // decided keeps or discards an attempt, also after an interrupt, and says so.
 func (a *attempt) decided(ctx context.Context, info *attemptInfo, keep bool) (*api.Restored, error) {
-	if ctx.Err() != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), endLimit)
-		defer cancel()
-	}
+	ctx, cancel := toEnd(ctx)
+	defer cancel()
 	restored, err := a.end(ctx, info.Attempt, keep)
 	if err != nil {
 		return nil, fmt.Errorf("ending the attempt: %w", err)

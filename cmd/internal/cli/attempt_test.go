@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // attemptAnswer is the stream of a command with an exit code.
@@ -71,6 +74,11 @@ func TestAttemptCommand(t *testing.T) {
 	if code, _, stderr := m.run("attempt", "box", "--", "true"); code != 125 || !strings.HasSuffix(stderr, ": the attempt x is open\n") {
 		t.Errorf("another one: exit code %d, %q", code, stderr)
 	}
+	f.answer("GET /v1/actions/", `{"n":5,"state":"done","outcome":"not_started"}`)
+	f.answer("POST /v1/attempts", `{"event":"observation","seq":1,"observation":{"observation":"exec","content":"x: not found","extras":{"pid":null,"exit_code":127}}}`+"\n")
+	if code, _, stderr := m.run("attempt", "--keep-if-succeeds", "box", "--", "x"); code != 127 || strings.Contains(stderr, "not known") {
+		t.Errorf("not started: exit code %d, %q", code, stderr)
+	}
 	f.answer("GET /v1/attempts", `{"attempts":[]}`)
 	if code, _, stderr := m.run("attempt", "box", "--keep"); code != 3 || stderr != "runtimectl: no attempt is open\n" {
 		t.Errorf("none: exit code %d, %q", code, stderr)
@@ -81,6 +89,31 @@ func TestAttemptCommand(t *testing.T) {
 		if code, _, stderr := m.run(strings.Fields(line)...); code != 125 || !strings.Contains(stderr, "attempt --help") {
 			t.Errorf("%s: exit code %d, %q", line, code, stderr)
 		}
+	}
+}
+
+// Ctrl-C ends the command, and what it changed is shown and taken back.
+func TestAttemptInterrupted(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	attempt := make(chan ending, 1)
+	go func() {
+		code, stdout, stderr := inProcess(ctx, nil, "attempt", "--on=local", "--state-dir", m.dir, "--keep-if-succeeds", "box", "--", "sh", "-c", "echo x >made; sleep 1000")
+		attempt <- ending{code, stdout, stderr}
+	}()
+	testhelp.Eventually(t, func() bool {
+		code, _, _ := m.run("exec", "box", "test", "-s", "made")
+		return code == 0
+	}, "the command wrote no file")
+	cancel()
+	if got := <-attempt; got.code != command.ExitInterrupted || !strings.Contains(got.stderr, "  created  made\n") || !strings.Contains(got.stderr, "discarded\n") {
+		t.Errorf("got %+v", got)
+	}
+	if code, _, _ := m.run("exec", "box", "test", "-e", "made"); code != 1 {
+		t.Error("the file is there")
 	}
 }
 

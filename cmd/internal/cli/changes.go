@@ -202,10 +202,14 @@ func printRest(w io.Writer, c *api.Changes) {
 
 // printChanges prints the changes by an action, or why they are not known, to standard error.
 func (p *program) printChanges(ctx context.Context, c *client.Client, id string) {
+	ctx, cancel := toEnd(ctx)
+	defer cancel()
 	a, err := c.Action(ctx, id, 0)
 	switch {
 	case err != nil:
 		_, _ = fmt.Fprintf(p.Stderr, "what changed is not known: %v\n", err)
+		return
+	case a.Changes == nil && a.Outcome == api.OutcomeNotStarted:
 		return
 	case a.Changes == nil:
 		_, _ = fmt.Fprintln(p.Stderr, "what changed is not known: the server is too old, or follows no changes")

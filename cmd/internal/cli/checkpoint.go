@@ -41,8 +41,10 @@ first, and with --remove it removes one.`,
 	c.Flags().StringVar(&remove, "remove", "", "remove the checkpoint `NAME`")
 	_ = c.RegisterFlagCompletionFunc("remove", p.CompleteCheckpoints) // the flag is there
 	format := output.AddFormat(c, "table", "json", "yaml")
-	c.PreRunE = func(_ *cobra.Command, args []string) error {
+	c.PreRunE = func(cmd *cobra.Command, args []string) error {
 		switch {
+		case remove == "" && cmd.Flags().Changed("remove"):
+			return errors.New("--remove needs the name of a checkpoint")
 		case (list || remove != "") && (len(args) > 1 || verify), list && remove != "":
 			return errors.New("--list and --remove stand alone, without a name or --verify")
 		case len(args) > 1 && api.CheckCheckpointName(args[1]) != nil:

@@ -46,7 +46,7 @@ func TestCheckpointCommand(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", line, got, want)
 		}
 	}
-	for _, line := range []string{"checkpoint box s4", "checkpoint box --list x", "checkpoint box x --remove y", "checkpoint box --list --remove y", "checkpoint box --verify --list"} {
+	for _, line := range []string{"checkpoint box s4", "checkpoint box --list x", "checkpoint box x --remove y", "checkpoint box --list --remove y", "checkpoint box --verify --list", "checkpoint box --remove="} {
 		if code, _, stderr := m.run(strings.Fields(line)...); code != 2 {
 			t.Errorf("%s: exit code %d, %q", line, code, stderr)
 		}

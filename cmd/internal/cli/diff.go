@@ -52,7 +52,10 @@ written out; otherwise it is as it is in the files, for 'git apply --unidiff-zer
 			query, err := changesOf(cmd.Context(), c, word)
 			if errors.Is(err, errNoChanges) {
 				_, _ = fmt.Fprintln(p.Stderr, err)
-				return nil
+				if format.Value == "diff" {
+					return nil
+				}
+				return p.Print(format, pathList{Exact: true, By: []uint64{}, Paths: []api.ChangedPath{}})
 			}
 			if err != nil {
 				return err
@@ -99,6 +102,9 @@ func changesOf(ctx context.Context, c *client.Client, word string) (q client.Cha
 		return client.ChangesQuery{Since: from, Until: to}, nil
 	}
 	n, err := strconv.ParseUint(word, 10, 64)
+	if err == nil && n == 0 {
+		return q, command.Invalid("%q is not the number of an action: they begin with 1", word)
+	}
 	if err != nil && word != "" {
 		return client.ChangesQuery{Since: word}, nil
 	}

@@ -42,7 +42,7 @@ func TestDiffCommand(t *testing.T) {
 	if got := m.ok("diff", "--color=always", "box"); !strings.Contains(got, "\x1b[32m+one\x1b[0m\n") || !strings.Contains(got, `[2J\x0d`) || strings.Contains(got, "\x1b[2J") {
 		t.Errorf("got %q", got)
 	}
-	for word, code := range map[string]int{"9": 3, "none": 3, "..4": 2} {
+	for word, code := range map[string]int{"9": 3, "none": 3, "..4": 2, "0": 2} {
 		if got, _, stderr := m.run("diff", "box", word); got != code {
 			t.Errorf("%q: exit code %d, %q", word, got, stderr)
 		}
@@ -50,6 +50,9 @@ func TestDiffCommand(t *testing.T) {
 	f.answer("GET /v1/changes/log?limit=100", `{"entries":[]}`)
 	if code, stdout, stderr := m.run("diff", "box"); code != 0 || stdout != "" || stderr != "nothing has changed yet\n" {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	if got := m.ok("diff", "-o", "json", "box"); json.Unmarshal([]byte(got), &c) != nil || len(c.Paths) != 0 || !c.Exact {
+		t.Errorf("got %q", got)
 	}
 }
 
