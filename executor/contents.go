@@ -14,6 +14,9 @@ import (
 // errNoStateDir says why there is no store.
 var errNoStateDir = errors.New("the server has no directory for contents: start it with --state-dir")
 
+// errStatesUnknown says why the store makes no room.
+var errStatesUnknown = errors.New("nothing is removed from it until the states of the workspace are known")
+
 // openStore opens the store of contents, which lies in the state directory of the workspace.
 func (e *Executor) openStore() (*store.Store, error) {
 	cfg := e.cfg.Workspace
@@ -35,21 +38,21 @@ func (e *Executor) closeStore() error {
 	return nil
 }
 
-// reclaim makes room in the store, but for what states and the undo history need. It does nothing before the states of an
-// earlier process are known.
+// reclaim makes room in the store, but for what states and the undo history need. It fails where the states of an earlier
+// process are not known, whose contents it would lose.
 func (e *Executor) reclaim() error {
 	w := e.followed
-	if w.cfg.Dir == "" || w.cfg.Mode == api.ChangesFacts {
+	if w.cfg.Dir == "" || w.cfg.Mode == api.ChangesFacts || w.unfollowed() != "" {
 		contents, err := e.contents()
 		if err == nil {
 			_, err = contents.Reclaim(e.editor.Needs)
 		}
 		return err
 	}
-	if channel.Closed(w.first) && w.states != nil {
-		return w.states.Reclaim()
+	if !channel.Closed(w.first) || w.states == nil {
+		return errStatesUnknown
 	}
-	return nil
+	return w.states.Reclaim()
 }
 
 // openContents returns the store for contents of the workspace, or nil and why there is none.

@@ -36,13 +36,16 @@ func fileText(t *testing.T, path string) string {
 // oldest ones of both give way.
 func TestUndoInAFullStore(t *testing.T) {
 	t.Parallel()
-	for name, mode := range map[string]string{"undo": api.ChangesUndo, "facts": api.ChangesFacts} {
+	for name, mode := range map[string]string{"undo": api.ChangesUndo, "facts": api.ChangesFacts, "not followed": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			state, dir := t.TempDir(), t.TempDir()
 			cfg := executor.Config{
 				WorkingDir: dir, StateDir: state,
 				Workspace: executor.WorkspaceConfig{Dir: dir, Mode: mode, StateDir: filepath.Join(state, "changes"), StoreBytes: 2 << 20},
+			}
+			if mode == "" {
+				cfg.Workspace.Private = []string{dir}
 			}
 			e, dir := start(t, cfg)
 			e.Workspace().Await(t.Context())
@@ -94,5 +97,40 @@ func TestUndoInAFullStore(t *testing.T) {
 				t.Errorf("%d of %d edits were kept", kept, len(paths))
 			}
 		})
+	}
+}
+
+// Where the states of the workspace are not known, a full store keeps the edits that it has.
+func TestUndoWithoutStates(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	e, dir := start(t, executor.Config{
+		StateDir: state,
+		Workspace: executor.WorkspaceConfig{
+			Dir: filepath.Join(state, "missing"), Mode: api.ChangesUndo, StateDir: filepath.Join(state, "changes"), StoreBytes: 2 << 20,
+		},
+	})
+	e.Workspace().Await(t.Context())
+	kept := 0
+	for _, command := range []string{"str_replace", "undo_edit"} {
+		for i := range 30 {
+			a := api.EditAction{Command: command, Path: filepath.Join(dir, fmt.Sprint(i)), ImplSource: "oh_aci"}
+			if command == "str_replace" {
+				a.OldStr, a.NewStr = new("unchanged"), new("changed")
+				if err := os.WriteFile(a.Path, []byte(noise(uint64(i))+"\nunchanged\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o, err := e.Do(t.Context(), api.Request{Action: a})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(o.(api.EditObservation).Content, "Last edit") {
+				kept++
+			}
+		}
+	}
+	if kept < 3 {
+		t.Errorf("%d edits were kept", kept)
 	}
 }
