@@ -11,6 +11,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/executor/syntaxcheck"
 )
 
@@ -215,7 +216,10 @@ func (e *Executor) noteHistory(ctx context.Context, r *edit.Result) {
 	}
 	e.cfg.Logger.WarnContext(ctx, "an edit cannot be undone", slog.String("path", r.Path), slog.Any("error", r.HistoryErr))
 	why := "it could not be recorded"
-	if errors.Is(r.HistoryErr, syscall.ENOSPC) || errors.Is(r.HistoryErr, syscall.EDQUOT) {
+	switch {
+	case errors.Is(r.HistoryErr, store.ErrTooLarge):
+		why = "the old content is too large to be recorded"
+	case errors.Is(r.HistoryErr, store.ErrFull), errors.Is(r.HistoryErr, syscall.ENOSPC), errors.Is(r.HistoryErr, syscall.EDQUOT):
 		why = "there is no space left to record it"
 	}
 	if r.Text != "" && !strings.HasSuffix(r.Text, "\n") {

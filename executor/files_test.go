@@ -316,6 +316,27 @@ func TestAnswerWithoutHistory(t *testing.T) {
 	}
 }
 
+// The answer tells a content that is too large for the history from a store without room.
+func TestAnswerOfAFullHistory(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{
+		StateDir: t.TempDir(), MaxFile: 64 << 20,
+		Workspace: executor.WorkspaceConfig{StateDir: filepath.Join(t.TempDir(), "changes"), StoreBytes: 96 << 20},
+	})
+	for name, size := range map[string]int64{"ten": 10 << 20, "large": 33 << 20} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, size)); err != nil {
+			t.Fatal(err)
+		}
+		o := act(t, e, api.WriteAction{Path: path, Content: "c", Dialect: api.DialectGemini, End: -1})
+		wrote, ok := o.(api.WriteObservation)
+		const want = "[This change cannot be undone: the old content is too large to be recorded.]"
+		if !ok || strings.HasSuffix(wrote.Content, want) != (name == "large") || fileText(t, path) != "c" {
+			t.Errorf("%s: got %.300q", name, api.Content(o))
+		}
+	}
+}
+
 // A read in the format Markdown goes by the session's directory, and complains without the words of an editor.
 func TestReadMarkdown(t *testing.T) {
 	t.Parallel()

@@ -206,7 +206,7 @@ func (h *history) push(path string, en *entry) error {
 	case h.closed:
 		return errHistoryClosed
 	case err == nil && r.size > budget:
-		err = fmt.Errorf("%d bytes are more than the whole history may have", r.size)
+		err = fmt.Errorf("%w: %d bytes are more than the whole history may have", store.ErrTooLarge, r.size)
 	case err == nil:
 		err = h.write(r)
 	}

@@ -287,6 +287,9 @@ func TestDamagedState(t *testing.T) {
 		{"log is a FIFO", func(state string) error {
 			return errors.Join(os.Remove(state+"/undo"), syscall.Mkfifo(state+"/undo", 0o600))
 		}},
+		{"log is another file", func(state string) error {
+			return errors.Join(os.Remove(state+"/undo"), os.WriteFile(state+"/other", []byte("other"), 0o600), os.Link(state+"/other", state+"/undo"))
+		}},
 		{"link in the way of the log", func(state string) error {
 			return errors.Join(os.Remove(state+"/undo"), os.Symlink(state+"/contents/seg-1", state+"/undo.tmp"), flip(state+"/contents/seg-1", 90))
 		}},
@@ -319,6 +322,9 @@ func TestDamagedState(t *testing.T) {
 				t.Errorf("the file became %q", got)
 			}
 			b.replace("f", "second", "third")
+			if other, err := os.ReadFile(state + "/other"); err == nil && string(other) != "other" {
+				t.Errorf("the other file became %q", other)
+			}
 			check(t, b.Close())
 			closeContents(t, state)
 			b.Editor = newEditor(t, edit.Config{StateDir: state})

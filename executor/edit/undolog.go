@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -97,12 +98,18 @@ func openLog(root *os.Root, each func(record)) (*undoLog, error) {
 		return l, root.RemoveAll(logName)
 	}
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
+	if err != nil || !info.Mode().IsRegular() || hasOtherNames(info) {
 		return l, errors.Join(err, f.Close(), root.RemoveAll(logName))
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxLog))
 	l.file, l.n = f, readLog(data, each)
 	return l, errors.Join(err, f.Truncate(int64(l.n)*recordSize)) // what follows a torn record is not to come back
+}
+
+// hasOtherNames reports whether a file may be one that an agent of this user linked here: writing would damage it.
+func hasOtherNames(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Nlink > 1
 }
 
 func (l *undoLog) close() error {
