@@ -348,7 +348,7 @@ type ChangesEvent struct {
 // NoState refuses a request for a state that is not kept, or never was.
 func NoState(name string, gone bool) *Error {
 	if gone {
-		return &Error{Status: http.StatusGone, Detail: fmt.Sprintf("The state %s is no longer kept: states are kept in memory, until the server ends or there are too many", Excerpt(name))}
+		return &Error{Status: http.StatusGone, Detail: fmt.Sprintf("The state %s is no longer kept: the oldest go where there are too many or their contents have no room, and without contents all at the end of the server", Excerpt(name))}
 	}
 	return NotFound(fmt.Sprintf("There is no state %s", Excerpt(name)))
 }

@@ -224,7 +224,7 @@ func (t *Tracker) readContent(d *dir, fd int, n, was *node, now int64) {
 		if size > t.cfg.MaxFile || size > *budget {
 			return
 		}
-		*budget -= size
+		*budget -= max(size, leastRead)
 		sum, err := t.readHash(fd, n.name, &n.attr)
 		switch {
 		case err == nil && before != nil && *before == *sum:

@@ -29,6 +29,8 @@ const (
 	// it reads so that later steps know.
 	maxReread = 256 << 20
 	maxEager  = 4 << 20
+	// leastRead is what a small file counts for: to open it takes as long as to read this.
+	leastRead = 4 << 10
 	// listedNames is how many names are listed at each step where watches do not tell everything.
 	listedNames = 20_000
 )
