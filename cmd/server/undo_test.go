@@ -142,7 +142,7 @@ func TestKilledDuringRestore(t *testing.T) {
 		}
 		broken++
 		if got := whole(); got != want {
-			t.Fatalf("attempt %d: got %s, want %s", attempt, got, want)
+			t.Fatalf("attempt %d: got %s, want %s\n%s", attempt, got, want, s.cmd.Stderr)
 		}
 	}
 	if broken == 0 {

@@ -87,6 +87,8 @@ type numbered struct {
 	own   int    // the bytes of memory that the next one does not share
 	sum   store.Sum
 	saved bool
+	// whole is set once the state was saved after its contents were kept: before, the saved state does not know all of them.
+	whole bool
 }
 
 // OpenStates opens the states of a tracker, with those that an earlier process saved.
@@ -296,7 +298,7 @@ func (s *States) Pin(p Pin) error {
 	before, replaced := s.pins[p.Name]
 	s.pins[p.Name], s.changed = p, true
 	s.mu.Unlock()
-	err := s.save(p.State)
+	err := s.save(nil, p.State)
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -318,7 +320,7 @@ func (s *States) Unpin(name string) error {
 	if !ok {
 		return ErrNoPin
 	}
-	return s.save(0)
+	return s.save(nil, 0)
 }
 
 // Pins returns all pins, the oldest first.
@@ -336,9 +338,12 @@ func (s *States) Capture(ctx context.Context, hurry bool) error {
 		return nil
 	}
 	for {
+		s.mu.Lock()
+		kept := slices.Clone(s.all)
+		s.mu.Unlock()
 		err := s.t.KeepContents(ctx, hurry)
 		if err == nil {
-			err = s.save(0)
+			err = s.save(kept, 0)
 		}
 		if !errors.Is(err, store.ErrFull) {
 			return err
@@ -350,11 +355,11 @@ func (s *States) Capture(ctx context.Context, hurry bool) error {
 }
 
 // Save saves all states for the next process, whose contents it does not keep. It fails with [store.ErrFull].
-func (s *States) Save() error { return s.save(0) }
+func (s *States) Save() error { return s.save(nil, 0) }
 
-// save saves the states that are not saved, or one of them unless it is 0, and the list, also where there is no room for states:
-// the next process is not to find what was unpinned.
-func (s *States) save(only uint64) error {
+// save saves the states that are not saved, or one of them unless it is 0, those whose contents were kept since they were saved, and
+// the list, also where there is no room for states: the next process is not to find what was unpinned.
+func (s *States) save(kept []*numbered, only uint64) error {
 	if !s.saves() {
 		return nil
 	}
@@ -363,19 +368,25 @@ func (s *States) save(only uint64) error {
 	s.mu.Lock()
 	var work []*numbered
 	for _, k := range s.all {
-		if !k.saved && (only == 0 || k.n == only) {
+		if !k.saved && (only == 0 || k.n == only) || !k.whole && k.state != nil && slices.Contains(kept, k) {
 			work = append(work, k)
 		}
 	}
 	s.mu.Unlock()
 	var failed error
 	for _, k := range work {
-		sum, err := s.t.Save(k.state) // without mu, which actions wait for
+		s.mu.Lock()
+		state := k.state
+		s.mu.Unlock()
+		if state == nil { // it was saved, and gave its memory back
+			continue
+		}
+		sum, err := s.t.Save(state) // without mu, which actions wait for
 		if failed = err; err != nil {
 			break
 		}
 		s.mu.Lock()
-		k.sum, k.saved, s.changed = sum, true, true
+		k.sum, k.saved, k.whole, s.changed = sum, true, slices.Contains(kept, k), s.changed || !k.saved || k.sum != sum
 		s.mu.Unlock()
 	}
 	return errors.Join(failed, s.write())

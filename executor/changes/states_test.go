@@ -139,6 +139,32 @@ func TestStatesOfAnotherRoot(t *testing.T) {
 	}
 }
 
+// A state that is saved before its contents are kept knows them once they are, also in the next process.
+func TestStatesSavedEarly(t *testing.T) {
+	t.Parallel()
+	dir, kept, cfg := t.TempDir(), contents(t, 0), changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states")}
+	do(t, dir, "write a 1\nwrite b 22")
+	tracker, err := changes.New(changes.Config{Root: dir, Store: kept})
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := openStates(t, tracker, cfg)
+	n, want := states.Add(step(t, tracker)), image(t, dir)
+	if err := states.Pin(changes.Pin{Name: "early", State: n}); err != nil {
+		t.Fatal(err)
+	}
+	capture(t, states)
+	if err := tracker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	do(t, dir, "rm a\nrm b")
+	tracker = track(t, changes.Config{Root: dir, Store: kept})
+	r := restore(t, tracker, get(t, openStates(t, tracker, cfg), n), changes.RestoreOptions{})
+	if d := different(want, image(t, dir)); d != "" || refusals(r) != "" {
+		t.Errorf("refused %s, and\n%s", refusals(r), d)
+	}
+}
+
 // Where the store is full the oldest states go, and the newest and those with a pin can be restored.
 func TestStatesBound(t *testing.T) {
 	t.Parallel()
