@@ -17,6 +17,8 @@ const (
 	// diffFiles and diffTime bound the files that are read, because they are not kept yet, and the time that diffs take.
 	diffFiles = 50
 	diffTime  = 50 * time.Millisecond
+	// sureFiles is how many diffs are made on a busy machine too.
+	sureFiles = 10
 )
 
 // Entry is a fact with what is known of the contents.
@@ -32,10 +34,10 @@ type Entry struct {
 
 // Diff adds diffs to the facts of c, which compares the states a and b of t. Texts of b that are not kept yet are kept,
 // if the file is still the same. Truncated reports whether one of the limits left out a diff: bytes of diffs in
-// all, 64 KiB for 0; 50 files that are read; 50 ms. Larger texts than 256 KiB have no diff. It fails where the store is
-// broken.
+// all, 64 KiB for 0; 50 files that are read; 50 ms, but for the first 10 files. Larger texts than 256 KiB have no diff. It
+// fails where the store is broken.
 func (t *Tracker) Diff(a, b *State, c *Changes, maxBytes int) (entries []Entry, truncated bool, err error) {
-	d := &differ{t: t, room: cmp.Or(maxBytes, 64<<10), files: diffFiles, until: time.Now().Add(diffTime)}
+	d := &differ{t: t, room: cmp.Or(maxBytes, 64<<10), files: diffFiles, until: time.Now().Add(diffTime), sure: sureFiles}
 	entries = make([]Entry, len(c.Facts))
 	for i, f := range c.Facts {
 		entries[i].Fact = f
@@ -66,6 +68,7 @@ type differ struct {
 	room      int // bytes of diffs
 	files     int // that may be read
 	until     time.Time
+	sure      int // files whose diffs are made whatever the time
 	truncated bool
 }
 
@@ -77,10 +80,11 @@ func (d *differ) diff(e *Entry, files pairOf) error {
 	switch {
 	case now != nil && (!now.regular() || now.attr.size > maxDiffed) || was != nil && (!was.regular() || was.attr.size > maxDiffed):
 		return nil
-	case d.room <= 0 || time.Now().After(d.until):
+	case d.room <= 0 || d.sure <= 0 && time.Now().After(d.until):
 		d.truncated = true
 		return nil
 	}
+	d.sure--
 	var before, after string
 	for _, side := range []struct {
 		path string
