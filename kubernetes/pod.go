@@ -262,7 +262,7 @@ func arguments(s *sandbox.Spec, r *record, config *Config) []string {
 	}
 	// The volume's limit is not that of the file system, which the server would see: a Pod that takes more is removed.
 	contents := []string{"--changes-bytes", strconv.FormatInt(stateBytes.Value()/2, 10)}
-	return s.ServerArguments("0.0.0.0:"+strconv.Itoa(port), stateDir, userID(s, r.seed()), s.Idle, append(contents, claim...)...)
+	return s.ServerArguments("0.0.0.0:"+strconv.Itoa(port), stateDir, userID(s, r.seed()), s.Idle, append(claim, contents...)...)
 }
 
 // notesOf returns the annotations of a Pod of an age, with the data of its sandbox.
