@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -379,10 +380,9 @@ func TestAttackHeldHeaders(t *testing.T) {
 		case strings.Contains(err.Error(), "too many connections"): // a 503 ends its connection, and each of the next requests makes one
 			return http.StatusServiceUnavailable
 		}
-		t.Error(err)
-		return 0
+		return 0 // it was on the connection of another's 503
 	}
-	const sent = 200
+	const sent, full = 200, mebibytes<<20 - 2*(size+beside)
 	var refused, answered atomic.Int64
 	var all sync.WaitGroup
 	var c *http.Client
@@ -393,22 +393,31 @@ func TestAttackHeldHeaders(t *testing.T) {
 		}
 		by := c
 		all.Go(func() {
-			switch status := large(by); status {
-			case http.StatusOK:
-				answered.Add(1)
-			case http.StatusServiceUnavailable:
-				refused.Add(1)
-			default:
-				t.Errorf("status %d", status)
+			for once := sync.OnceFunc(func() { refused.Add(1) }); ; { // it tries again, as agents do
+				switch large(by) {
+				case http.StatusOK:
+					answered.Add(1)
+					return
+				case http.StatusServiceUnavailable:
+					once()
+				}
+				select {
+				case <-answer:
+					return
+				case <-time.After(10 * time.Millisecond):
+				}
 			}
 		})
 	}
 	const most = mebibytes << 20 / (size + beside) // some wait in the proxy for a connection to the host
-	testhelp.Eventually(t, func() bool { return refused.Load() >= sent-most && f.Held() > mebibytes<<20-2*(size+beside) }, "there are as many as can be")
+	testhelp.Eventually(t, func() bool { return refused.Load() >= sent-most && f.Held() > full }, "there are as many as can be")
+	if held := f.Held(); held > mebibytes<<20 {
+		t.Errorf("%d bytes are held", held)
+	}
 	release()
 	all.Wait()
-	if answered.Load()+refused.Load() != sent || answered.Load() > most || answered.Load() < most-5 {
-		t.Errorf("of %d requests %d were answered and %d refused", sent, answered.Load(), refused.Load())
+	if answered.Load() < most-5 {
+		t.Errorf("of %d requests %d were answered", sent, answered.Load())
 	}
 	testhelp.Eventually(t, func() bool { return large(c) == http.StatusOK }, "there is room again")
 	testhelp.Eventually(t, func() bool { return f.Held() == 0 }, "no bytes are counted any more")
