@@ -58,9 +58,7 @@ func (m *Manager) BeginAttempt(ctx context.Context, action string) error {
 	if err := m.effects.workspace.Pin(api.Pin{Name: attemptPin, State: state, Time: time.Now(), Note: action}); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, restoreTime) // the action may destroy what is not kept yet
-	defer cancel()
-	_, _, _ = m.effects.workspace.Capture(limited, state) // what is missing is in the answer of a discard
+	m.capture(ctx, restoreTime) // the action may destroy what is not kept yet
 	return nil
 }
 

@@ -85,9 +85,7 @@ func (b *Bisect) keepPresent(ctx context.Context) error {
 	if b.pin.State == 0 {
 		return errNoPresent()
 	}
-	ctx, cancel := context.WithTimeout(ctx, captureTime)
-	defer cancel()
-	_, _, _ = e.workspace.Capture(ctx, b.pin.State) // nothing that is missing is lost, see test
+	b.m.capture(ctx, captureTime) // nothing that is missing is lost, see test
 	return e.workspace.Pin(b.pin)
 }
 

@@ -245,8 +245,8 @@ func TestBisectProcessEnds(t *testing.T) {
 	bisect(t, m, api.BisectRequest{Good: "s1", Bad: "s65", Command: "test", Timeout: 7})
 	again := tree.Again()
 	next := undoing(t, again)
-	if err := next.Recover(t.Context()); err != nil || again.Show() != "n=64" || len(next.Checkpoints(t.Context())) > 0 {
-		t.Errorf("got %v, the files are %s, the checkpoints %v", err, again.Show(), next.Checkpoints(t.Context()))
+	if err := next.Recover(t.Context()); err != nil || again.Show() != "n=64" || len(next.Checkpoints()) > 0 {
+		t.Errorf("got %v, the files are %s, the checkpoints %v", err, again.Show(), next.Checkpoints())
 	}
 }
 
@@ -269,7 +269,7 @@ func TestRecover(t *testing.T) {
 		if refused {
 			again.Refuse = []string{"junk"}
 		}
-		if !next.Recovers() || len(next.Checkpoints(t.Context())) != 0 {
+		if !next.Recovers() || len(next.Checkpoints()) != 0 {
 			t.Error("there is nothing to recover from")
 		}
 		err := next.Recover(t.Context())
@@ -277,8 +277,8 @@ func TestRecover(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		want := map[bool]string{false: "n=64", true: "junk=1 n=64"}[refused]
-		if got := again.Show(); got != want || len(next.Checkpoints(t.Context())) == 1 != refused {
-			t.Errorf("the files are %s, the checkpoints %v", got, next.Checkpoints(t.Context()))
+		if got := again.Show(); got != want || len(next.Checkpoints()) == 1 != refused {
+			t.Errorf("the files are %s, the checkpoints %v", got, next.Checkpoints())
 		}
 	}
 }

@@ -57,9 +57,11 @@ type Undoer interface {
 	// No Step is made meanwhile.
 	Restore(to uint64, o api.RestoreOptions) (*api.Restored, error)
 	Revert(from, to uint64, o api.RestoreOptions) (*api.Restored, error)
-	// Capture waits until the contents of the present state are kept, and returns how many of a state's are not, and some of
-	// their paths. The error is the cause of the end of ctx; the numbers are right then too.
-	Capture(ctx context.Context, n uint64) (missing int, paths []api.FilePath, err error)
+	// Capture waits until the contents of the present state are kept. The error is the cause of the end of ctx.
+	Capture(ctx context.Context) error
+	// Missing returns how many files of a state cannot be restored, because their contents are not kept (yet), with some of their
+	// paths.
+	Missing(n uint64) (missing int, paths []api.FilePath, err error)
 	// Pin keeps a state by a name until Unpin, also for the next process. It takes the place of a pin of the same name.
 	Pin(p api.Pin) error
 	Unpin(name string) error
@@ -267,9 +269,7 @@ func (r *Run) begin(ctx context.Context) error {
 func (r *Run) takeBefore(ctx context.Context) error {
 	e := r.m.effects
 	if e.workspace != nil && r.call.Request.Changes != "" {
-		limited, cancel := context.WithTimeout(ctx, settleTime)
-		e.workspace.Await(limited)
-		cancel()
+		r.m.settle(ctx)
 	}
 	if r.effect != nil {
 		return nil
@@ -407,20 +407,15 @@ func (m *Manager) State() uint64 {
 // ChangesBetween returns the net changes between two states, at or below a path unless that is "". The error is an
 // *api.Error for a state that is not kept.
 func (m *Manager) ChangesBetween(from, to uint64, path string) (*api.Changes, error) {
-	e := m.effects
 	for _, n := range []uint64{from, to} {
-		kept, given := false, false
-		if e.workspace != nil {
-			kept, given = e.workspace.Known(n)
-		}
-		if !kept {
-			return nil, api.NoState(api.StateName(n), given)
+		if _, err := m.kept(n); err != nil {
+			return nil, err
 		}
 	}
 	if from > to {
 		return nil, api.BadRequest(fmt.Sprintf("The state %s is before %s", api.StateName(to), api.StateName(from)))
 	}
-	c := e.workspace.Compare(from, to, path)
+	c := m.effects.workspace.Compare(from, to, path)
 	by, all := []uint64{}, true
 	for before := uint64(0); ; {
 		page := m.cfg.Journal.Changes(before, logPage)

@@ -47,9 +47,8 @@ func (m *Manager) Checkpoint(ctx context.Context, req api.CheckpointRequest) (ap
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, captureTime)
-	defer cancel()
-	return m.describe(ctx, pin), nil
+	m.capture(ctx, captureTime)
+	return m.describe(pin), nil
 }
 
 func (m *Manager) checkpoint(ctx context.Context, req api.CheckpointRequest) (p api.Pin, err error) {
@@ -84,24 +83,22 @@ func (m *Manager) named() (pins []api.Pin) {
 	return pins
 }
 
-// describe returns a checkpoint, whose contents are waited for until ctx ends.
-func (m *Manager) describe(ctx context.Context, p api.Pin) api.Checkpoint {
-	missing, paths, _ := m.effects.workspace.Capture(ctx, p.State) // the numbers are right after an error too
+// describe returns a checkpoint as far as its contents are kept by now.
+func (m *Manager) describe(p api.Pin) api.Checkpoint {
+	missing, paths, _ := m.effects.workspace.Missing(p.State) // a state that went meanwhile has no numbers
 	return api.Checkpoint{Name: p.Name, State: api.StateName(p.State), Time: p.Time.UTC(), Missing: missing, MissingPaths: paths}
 }
 
 // Checkpoints returns all of them, the oldest first.
-func (m *Manager) Checkpoints(ctx context.Context) []api.Checkpoint {
-	ctx, cancel := context.WithCancel(ctx)
-	cancel() // it waits for nothing
+func (m *Manager) Checkpoints() []api.Checkpoint {
 	list := []api.Checkpoint{}
 	for _, p := range m.named() {
-		list = append(list, m.describe(ctx, p))
+		list = append(list, m.describe(p))
 	}
 	return list
 }
 
-// RemoveCheckpoint removes one; the error is an *api.Error if there is none of that name.
+// RemoveCheckpoint removes the checkpoint of a name. The error is an *api.Error if it does not exist.
 func (m *Manager) RemoveCheckpoint(name string) error {
 	m.pinning.Lock()
 	defer m.pinning.Unlock()

@@ -104,11 +104,12 @@ func (m *Manager) around(n uint64) (before, after uint64, err error) {
 	return after, after, nil
 }
 
-// undoable are the causes of changes that somebody asked for.
+// undoable are the causes of changes that a client asked for.
 var undoable = []string{api.CauseAction, api.CauseUpload, api.CauseRestore}
 
-// last returns the state before the last change that somebody asked for.
-func (m *Manager) last() (uint64, error) {
+// BeforeLast returns the state before the last change that a client asked for; 0 where it is not known. The error is an *api.Error
+// if the log has no such change.
+func (m *Manager) BeforeLast() (uint64, error) {
 	for before := uint64(0); ; {
 		entries, next := m.ChangeLog(before, logPage)
 		for _, entry := range entries {
@@ -157,7 +158,7 @@ func (m *Manager) carryOut(req api.RestoreRequest, o api.RestoreOptions) (*api.R
 	case req.Before > 0:
 		to, _, err = m.around(req.Before)
 	case req.Last:
-		to, err = m.last()
+		to, err = m.BeforeLast()
 	default:
 		to, err = m.Resolve(req.To)
 	}
@@ -182,10 +183,8 @@ func (m *Manager) carryOut(req api.RestoreRequest, o api.RestoreOptions) (*api.R
 
 // restore calls work, which restores something, while no action begins, and records it.
 func (m *Manager) restore(ctx context.Context, force bool, work func() (*api.Restored, error)) (*api.Restored, error) {
-	if now := m.State(); now != 0 { // so that the restore can be taken back
-		limited, cancel := context.WithTimeout(ctx, restoreTime)
-		_, _, _ = m.effects.workspace.Capture(limited, now) // what is missing is in the answer
-		cancel()
+	if m.State() != 0 {
+		m.capture(ctx, restoreTime) // so that the restore can be taken back
 	}
 	free, err := m.effects.hold(ctx, holdRestore, force)
 	if err != nil {
@@ -195,6 +194,13 @@ func (m *Manager) restore(ctx context.Context, force bool, work func() (*api.Res
 	r, err := work()
 	m.effects.restored(api.CauseRestore, r)
 	return r, err
+}
+
+// capture waits for the contents of the present, for a while: the answer of a restore names what is missing.
+func (m *Manager) capture(ctx context.Context, limit time.Duration) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_ = m.effects.workspace.Capture(limited)
 }
 
 // settle waits for the first state, for a while.

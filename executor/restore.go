@@ -227,24 +227,35 @@ func (w *Workspace) Verify() (n uint64, exact bool) {
 	return w.last, w.exact
 }
 
-// Capture waits until the contents of the present state are kept, and returns how many of the files of a state cannot be
-// restored, with some of their paths. The error is the cause of the end of ctx; the numbers are right then too.
-func (w *Workspace) Capture(ctx context.Context, n uint64) (missing int, paths []api.FilePath, err error) {
+// Capture waits until the contents of the present state are kept, or the store is full. The error is the cause of the end of ctx.
+func (w *Workspace) Capture(ctx context.Context) error {
+	if why := w.NoUndo(); why != "" || w.tracker.Load() == nil {
+		return api.Conflict("Contents are not kept: " + why)
+	}
+	err := w.states.Capture(ctx, true)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, store.ErrFull):
+		return nil
+	}
+	return err
+}
+
+// Missing returns how many files of a state cannot be restored, because their contents are not kept (yet), with some of their paths.
+func (w *Workspace) Missing(n uint64) (missing int, paths []api.FilePath, err error) {
 	t := w.tracker.Load()
 	if why := w.NoUndo(); why != "" || t == nil {
 		return 0, nil, api.Conflict("Contents are not kept: " + why)
 	}
-	if failed := w.states.Capture(ctx, true); failed != nil {
-		if err = context.Cause(ctx); err == nil && !errors.Is(failed, store.ErrFull) {
-			return 0, nil, failed
-		}
-	}
-	state, failed := w.get(n)
-	if failed != nil {
-		return 0, nil, stateError(n, failed)
+	state, err := w.get(n)
+	if err != nil {
+		return 0, nil, stateError(n, err)
 	}
 	missing, some := t.Missing(state)
-	return missing, filePaths(some), err
+	return missing, filePaths(some), nil
 }
 
 // Pin keeps a state by a name until Unpin, also for the next process, in the place of what has the name.

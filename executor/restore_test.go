@@ -21,7 +21,10 @@ import (
 func kept(tb testing.TB, w *executor.Workspace) uint64 {
 	tb.Helper()
 	n := stepOf(w)
-	missing, paths, err := w.Capture(tb.Context(), n)
+	if err := w.Capture(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	missing, paths, err := w.Missing(n)
 	if err != nil || missing > 0 {
 		tb.Fatalf("state %d: got %d missing, %v, %v", n, missing, paths, err)
 	}
@@ -311,13 +314,17 @@ func TestCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := follow(t, dir, executor.WorkspaceConfig{StateDir: filepath.Join(t.TempDir(), "state")})
-	missing, paths, err := w.Capture(t.Context(), stepOf(w))
+	n := stepOf(w)
+	if err := w.Capture(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	missing, paths, err := w.Missing(n)
 	if err != nil || missing != 1 || !slices.Equal(paths, []api.FilePath{"large"}) {
 		t.Errorf("got %d, %v, %v", missing, paths, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := w.Capture(ctx, stepOf(w)); err != nil && !errors.Is(err, context.Canceled) {
+	if err := w.Capture(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	testhelp.Eventually(t, func() bool { s := w.Info().Store; return s != nil && s.Bytes > 0 && s.Pending == 0 }, "the store has something")

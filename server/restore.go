@@ -80,8 +80,8 @@ func (s *Server) makeCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusCreated, checkpoint)
 }
 
-func (s *Server) listCheckpoints(w http.ResponseWriter, r *http.Request) error {
-	return writeJSON(w, http.StatusOK, api.Checkpoints{Checkpoints: s.actions.Checkpoints(r.Context())})
+func (s *Server) listCheckpoints(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, api.Checkpoints{Checkpoints: s.actions.Checkpoints()})
 }
 
 func (s *Server) removeCheckpoint(w http.ResponseWriter, r *http.Request) error {

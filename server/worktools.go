@@ -87,23 +87,14 @@ func (s *Server) undoForModel(ctx context.Context, w tools.Workspace, paths []st
 func (s *Server) changesForModel(w tools.Workspace, paths []string) (string, error) {
 	now := s.actions.State()
 	entries, _ := s.actions.ChangeLog(0, toolEntries)
-	since := uint64(0)
+	var since uint64
+	var err error
 	if w.Since != "" {
-		n, err := s.actions.Resolve(w.Since)
-		if err != nil {
+		if since, err = s.actions.Resolve(w.Since); err != nil {
 			return "", inMember("since", err)
 		}
-		since = n
-	} else {
-		for _, e := range entries {
-			if e.N != nil || e.Cause == api.CauseUpload || e.Cause == api.CauseRestore {
-				since, _ = api.StateNumber(e.Before)
-				break
-			}
-		}
-		if since == 0 {
-			return "Nothing that changed is known yet.", nil
-		}
+	} else if since, err = s.actions.BeforeLast(); err != nil || since == 0 {
+		return "Nothing that changed is known yet.", nil //nolint:nilerr // there was no such change
 	}
 	c, err := s.changesBelow(since, now, paths)
 	if err != nil {

@@ -285,11 +285,14 @@ func (t *Tree) change(o api.RestoreOptions, plan func(now map[string]string) (ta
 }
 
 // Capture is of actions.Workspace.
-func (t *Tree) Capture(ctx context.Context, _ uint64) (missing int, paths []api.FilePath, err error) {
+func (t *Tree) Capture(ctx context.Context) error { return context.Cause(ctx) }
+
+// Missing is of actions.Workspace.
+func (t *Tree) Missing(uint64) (missing int, paths []api.FilePath, err error) {
 	if t.Lost > 0 {
 		paths = []api.FilePath{"lost"}
 	}
-	return t.Lost, paths, context.Cause(ctx)
+	return t.Lost, paths, nil
 }
 
 // Pin is of actions.Workspace.
