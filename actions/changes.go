@@ -18,8 +18,8 @@ type Workspace interface {
 	Undoer
 	// After says which state was the last one that was recorded, 0 for none. It is called before the other methods.
 	After(recorded uint64)
-	// Earlier returns the last state of an earlier process that can be compared with the first one; 0 if there is none, or
-	// nothing changed since.
+	// Earlier returns the last state of an earlier process that can be compared with the first one; 0 without one, or
+	// where nothing changed since.
 	Earlier() uint64
 	// Unfinished reports whether the end of a process broke off a restore or a bisect.
 	Unfinished() bool
@@ -70,7 +70,8 @@ type Undoer interface {
 }
 
 const (
-	// sureTime is how long before an action nothing may have run, so that what was started since is its own.
+	// sureTime is how long no action may have run before an action, so that processes that were started since belong to
+	// that action.
 	sureTime = 20 * time.Millisecond
 	// settleTime is how long an action that asks for its changes waits for the first state.
 	settleTime = 5 * time.Second
@@ -87,14 +88,14 @@ type effects struct {
 	first uint64 // the first state that was known, and when
 	since time.Time
 	last  uint64    // the state of the last step
-	open  []*effect // that began and did not end
-	idle  time.Time // when the last one ended
+	open  []*effect // those that began and did not end
+	idle  time.Time // when the last effect ended
 
-	holder string        // of what keeps actions from beginning; "" for nothing
-	freed  chan struct{} // closed once that has ended; nil without a holder
+	holder string        // holdRestore or holdBisect, which keeps actions from beginning; "" for neither
+	freed  chan struct{} // closed at the end of the holder; nil without one
 
-	moved   chan struct{} // closed at the next state; nil where nobody watches
-	looked  time.Time     // when the last step for those who watch ended
+	moved   chan struct{} // closed at the next state; nil without a watcher
+	looked  time.Time     // when the last step for watchers ended
 	looking time.Duration // and how long it took
 }
 
@@ -117,7 +118,7 @@ func newEffects(workspace Workspace, j *journal.Journal) *effects {
 	return &effects{workspace: workspace, journal: j}
 }
 
-// begin takes the state before an action, which has its turn. It waits for a restore; the error is the cause of the end of ctx.
+// begin takes the state before an action that has its turn. It waits for a restore; the error is the cause of the end of ctx.
 func (e *effects) begin(ctx context.Context, f *effect) error {
 	if e.workspace == nil {
 		return nil
@@ -146,8 +147,8 @@ func (f *effect) meets(other *effect) {
 	}
 }
 
-// step returns the present state. What changed since the last step is of none of the open ones if there are none. While
-// something is restored it is the state before. The caller holds mu.
+// step returns the present state, or during a restore the state before it. While no effect is open, changes since the last step
+// belong to no action and are recorded as such. The caller holds mu.
 func (e *effects) step() uint64 {
 	if e.holder != "" {
 		return e.last
@@ -258,7 +259,8 @@ func (e *effects) leave(f *effect) {
 	e.idle = time.Now()
 }
 
-// begin begins the action, which has its turn: nothing that it does comes before. Until a restore has ended it can be cancelled.
+// begin records the beginning of the action, which has its turn, and takes the state before it. The action changes no file
+// before this returns, and can be cancelled while it waits for the end of a restore.
 func (r *Run) begin(ctx context.Context) error {
 	if err := r.takeBefore(ctx); err != nil {
 		return err
@@ -266,6 +268,7 @@ func (r *Run) begin(ctx context.Context) error {
 	return r.action.Begin() // what ends the action drops its effect
 }
 
+// takeBefore takes the state before the action, once.
 func (r *Run) takeBefore(ctx context.Context) error {
 	e := r.m.effects
 	if e.workspace != nil && r.call.Request.Changes != "" {
@@ -303,8 +306,8 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 		r.changes = &api.Changes{Action: n, During: []uint64{n}, Why: "offline", Paths: []api.ChangedPath{}}
 		return
 	}
-	if r.effect == nil && r.takeBefore(ctx) != nil { // it had nothing to do
-		r.effect = &r.own // of which nothing is known
+	if r.effect == nil && r.takeBefore(ctx) != nil { // the action ended without a turn
+		r.effect = &r.own // whose states are not known
 	}
 	c, state := e.end(r.effect, asked != "")
 	switch {
@@ -342,7 +345,8 @@ func (m *Manager) AddLines(c *api.Changes, from, to uint64) {
 	}
 }
 
-// Changes returns what the action changed, once it ended; nil where that is not known, or it was not asked for and nothing did.
+// Changes returns the changes by the action, once it ended; nil where they are not known, or where the call did not ask and
+// nothing changed.
 func (r *Run) Changes() *api.Changes {
 	if r.call != nil {
 		return r.changes
@@ -361,8 +365,9 @@ func (r *Run) Changes() *api.Changes {
 // Before is the state before work for an action whose turn comes later, see [Manager.BeginBefore].
 type Before effect
 
-// BeginBefore takes the state before work of an action that is not known yet. The caller passes it on in [Call].Before, and
-// calls LeaveBefore unless the action is carried out. The error is the cause of the end of ctx.
+// BeginBefore takes the state before work for an action that is not known yet, such as the upload of its input. The caller
+// passes it on in [Call].Before, and calls [Manager.LeaveBefore] unless the action is carried out. The error is the cause of the
+// end of ctx.
 func (m *Manager) BeginBefore(ctx context.Context) (*Before, error) {
 	f := &effect{}
 	if err := m.effects.begin(ctx, f); err != nil {
@@ -374,8 +379,8 @@ func (m *Manager) BeginBefore(ctx context.Context) (*Before, error) {
 // LeaveBefore drops a state that no action will use.
 func (m *Manager) LeaveBefore(b *Before) { m.effects.drop((*effect)(b)) }
 
-// Beside does work that is no action, and records what changed meanwhile as of its kind. The changes are nil unless they
-// are asked for, or are some. The work waits for a restore, as long as ctx.
+// Beside does work that is not an action, and records the changes meanwhile under its kind. It returns nil unless anything
+// changed or the caller asked. The work waits for a restore, as long as ctx.
 func (m *Manager) Beside(ctx context.Context, kind string, asked bool, work func() error) (*api.Changes, error) {
 	e := m.effects
 	if e.workspace == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// What keeps actions from beginning.
+// The holders, which keep actions from beginning.
 const (
 	holdRestore = "restore"
 	holdBisect  = "bisect"
@@ -51,7 +51,7 @@ func (e *effects) hold(ctx context.Context, holder string, force bool) (free fun
 	if len(e.open) > 0 && !force {
 		return nil, e.busy(holder)
 	}
-	e.step() // so that what changed before is none of the holder's
+	e.step() // so that earlier changes are not taken for the holder's
 	freed := make(chan struct{})
 	e.holder, e.freed = holder, freed
 	return func() {

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// watchTime is how often somebody who watches has the workspace looked at, if the looks are short.
+	// watchTime is how often a watcher has the workspace looked at, if the looks are short.
 	watchTime = time.Second
 	// watchPart is the part of the time that these looks take at most.
 	watchPart = 10
 )
 
-// Watching is what somebody who watches changes wants.
+// Watching says what a watcher of changes wants.
 type Watching struct {
 	// Since is the state from which on changes are told; 0 is the present.
 	Since uint64

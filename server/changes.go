@@ -52,8 +52,8 @@ func changesOf(run *actions.Run) *api.Changes {
 	return c
 }
 
-// withChanges returns the parts of an answer, with what the action changed if the call asks for that: a header where it
-// asked by one. The answer of an attempt has its id, while it is open.
+// withChanges returns the parts of an answer, with the action's changes if the call asks for them; in a header where it
+// asked in one. The answer of an attempt has its id, while it is open.
 func (s *Server) withChanges(h http.Header, c *call, run *actions.Run, body []byte) (parts [][]byte, err error) {
 	parts = [][]byte{body}
 	switch {
@@ -71,7 +71,7 @@ func (s *Server) withChanges(h http.Header, c *call, run *actions.Run, body []by
 	return parts, err
 }
 
-// changes answers with what changed between two states, or streams what changes.
+// changes answers with the changes between two states, or streams them as they happen.
 func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	diff, err := oneIn(query, "diff")

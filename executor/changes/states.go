@@ -51,7 +51,7 @@ type StatesConfig struct {
 	MaxBytes int
 	// Firm is the name of a pin that stays also where the store has no room; "" means none.
 	Firm string
-	// Also reports whether others need a content of the store; nil means that nobody does.
+	// Also reports whether others need a content of the store; nil means no.
 	Also func(store.Sum) bool
 }
 

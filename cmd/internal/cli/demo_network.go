@@ -18,7 +18,7 @@ import (
 const (
 	// demoPort is where the demo's sandbox serves a page.
 	demoPort = 8765
-	// deniedURL is a host that no policy of the demo allows, and that nobody can have.
+	// deniedURL is a host that no policy of the demo allows, of a name that cannot be registered.
 	deniedURL = "http://evil.example/"
 	// serveCommand returns when the page can be asked for.
 	serveCommand = "cat /proc/sys/kernel/random/uuid >server.key; " +
