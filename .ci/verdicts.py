@@ -11,6 +11,7 @@ usage: verdicts.py tests LOG FLAKY PACKAGES GO-TEST...
 import collections, json, re, subprocess, sys
 
 MOST_FLAKY = 5  # more failures than this have a cause
+LAST_LINES = 40
 UNJUDGED = ("v1-gemini", "llm-v0")  # variants that the checker does not know
 
 
@@ -44,8 +45,12 @@ def tests(log, flaky, packages, command):
         for _ in range(2):
             again = f"{log}-again"
             if go_test(again, command + only + [package]) or not ran(again, package, *test):
-                print("".join(event.get("Output", "") for event in events(again)))
-                sys.exit(f"{' '.join([package, *test])} failed, and failed again when it ran alone")
+                second, _, *failed = failures(again)
+                for key in sum(failed, []):
+                    print(f"\nFAILED again: {' '.join(key)}\n{second[key]}", end="")
+                # The end of a log is what everybody sees.
+                sys.exit(f"\n{' '.join([package, *test])} failed, and failed again when it ran alone. The end of the first failure:\n"
+                         + "".join(output[package, *test].splitlines(True)[-LAST_LINES:]))
         with open(flaky, "a") as file:
             print(f"flaky: {' '.join([package, *test])}\n{output[package, *test]}", file=file)
         print(f"flaky: {' '.join([package, *test])}: it passed twice when it ran alone")

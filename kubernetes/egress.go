@@ -41,7 +41,7 @@ const (
 	egressPort     = 3128
 	metricsPort    = 3129
 
-	// policyTime is how long the egress proxy may take to apply a policy.
+	// policyTime is how long a change of a policy waits until the egress proxy applies it.
 	policyTime  = 5 * time.Second
 	policyPause = 50 * time.Millisecond
 	// egressStart is how long it may take to start again.
@@ -154,7 +154,7 @@ func (d *Driver) claimPolicy(ctx context.Context, r *record, claim *sandbox.Clai
 	}
 	claim.Egress, claim.Token, claim.Names = at.String(), r.Token, r.Names
 	claim.CA, claim.Placeholders = conf.CA.Certificate, conf.Policy.Placeholders()
-	_, err = d.applied(ctx, r.Token, 1)
+	_, err = d.applied(ctx, egressStart, r.Token, 1) // it may be starting again
 	return err
 }
 
@@ -264,7 +264,7 @@ func (d *Driver) Network(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Netw
 	if err != nil {
 		return nil, err
 	}
-	status, err := d.applied(ctx, r.Token, conf.Generation)
+	status, err := d.applied(ctx, policyTime, r.Token, conf.Generation)
 	n.Names = d.names(ctx, s, r) // not before the policy applies: an agent may keep its server busy
 	switch {
 	case ctx.Err() != nil:
@@ -403,9 +403,9 @@ func (d *Driver) egressPod(ctx context.Context) (*corev1.Pod, error) {
 }
 
 // applied waits until the egress proxy applies a generation of the policy of the sandbox that has a
-// token: connections that it refuses have ended then.
-func (d *Driver) applied(ctx context.Context, token string, generation int64) (status egress.Status, err error) {
-	ctx, cancel := context.WithTimeout(ctx, policyTime)
+// token, and at most limit: connections that it refuses have ended then.
+func (d *Driver) applied(ctx context.Context, limit time.Duration, token string, generation int64) (status egress.Status, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		if askErr := d.askEgress(ctx, askTime, egressPort, "/status", token, &status); askErr != nil {
@@ -418,7 +418,7 @@ func (d *Driver) applied(ctx context.Context, token string, generation int64) (s
 			err = fmt.Errorf("%w: it has an earlier policy", sandbox.ErrEgress)
 		}
 		if channel.Sleep(ctx, policyPause) != nil {
-			return status, fmt.Errorf("the policy was not applied within %v: %w", policyTime, err)
+			return status, fmt.Errorf("the policy was not applied within %v: %w", limit, err)
 		}
 	}
 }

@@ -76,8 +76,8 @@ func (d *Driver) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.S
 			continue
 		case ctx.Err() != nil:
 			return nil, false, fmt.Errorf("claiming a warm sandbox: %w", context.Cause(ctx))
-		case errors.Is(err, sandbox.ErrConflict), errors.Is(err, sandbox.ErrUnknown):
-			return nil, false, err
+		case errors.Is(err, sandbox.ErrConflict), errors.Is(err, sandbox.ErrUnknown), errors.Is(err, sandbox.ErrEgress):
+			return nil, false, err // a new sandbox would fail as well
 		}
 		d.config.Logger.WarnContext(ctx, "a warm sandbox could not be claimed", slog.String("sandbox", warm.ID), slog.Any("error", err))
 	}
@@ -171,7 +171,7 @@ func (d *Driver) adopt(ctx context.Context, r *record, spec *sandbox.Spec) (*cor
 }
 
 // adoptTries limits the attempts to change a Pod that others change at the same time.
-const adoptTries = 3
+const adoptTries = 10
 
 // Discard is [sandbox.Warmer]'s.
 func (d *Driver) Discard(ctx context.Context, s *sandbox.Sandbox) error {

@@ -42,7 +42,7 @@ const (
 	pauseImage   = "actiond.test/pause:1"
 	hostImage    = "actiond.test/host:1" // with this machine's programs, where its /usr is mounted
 	adminToken   = "admin"
-	readyTime    = 2 * time.Minute
+	readyTime    = 5 * time.Minute
 )
 
 // shared is the cluster of all tests.
