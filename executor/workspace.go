@@ -86,6 +86,8 @@ type Workspace struct {
 	suspect atomic.Bool // an action may have left processes
 	stuck   atomic.Bool // a look takes longer than the limit
 
+	processes proc.Scan // used by one look at a time
+
 	steps    atomic.Uint64 // that had something to look at
 	stepping atomic.Int64  // their nanoseconds
 	statsMu  sync.Mutex
@@ -473,7 +475,7 @@ func (w *Workspace) seek() (found map[int]time.Duration, ok bool) {
 	if w.ctx.Err() == nil && !w.stuck.Load() {
 		found, ok = bounded(w, func() map[int]time.Duration {
 			sessions, idle := w.e.idleRoots()
-			return proc.Living(sessions, idle, w.e.mark, w.e.cfg.User)
+			return w.processes.Living(sessions, idle, w.e.mark, w.e.cfg.User)
 		})
 	}
 	if !ok {

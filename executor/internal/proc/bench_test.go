@@ -23,3 +23,18 @@ func BenchmarkStart(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLiving finds the processes of the agent, again and again, beside a look at all that there are.
+func BenchmarkLiving(b *testing.B) {
+	var scan proc.Scan
+	for name, look := range map[string]func() int{
+		"scan": func() int { return len(scan.Living(nil, nil, "NONE=1", nil)) },
+		"all":  func() int { return len(proc.Snapshot()) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				look()
+			}
+		})
+	}
+}

@@ -33,3 +33,9 @@ func (f *Finder) Kept(path, dir string) bool {
 
 // Descendants returns the processes of a snapshot that descend from one of roots or are of its session.
 var Descendants = descendants
+
+// NewScan returns a Scan that knows processes that were started before this one, see [Scan.Older].
+func NewScan(older map[int]uint64) *Scan { return &Scan{older: older} }
+
+// Older returns them: the inodes in /proc by numbers.
+func (s *Scan) Older() map[int]uint64 { return s.older }

@@ -2,11 +2,13 @@ package proc
 
 import (
 	"bytes"
-	"fmt"
-	"os"
+	"encoding/binary"
+	"errors"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -161,29 +163,58 @@ func signal(pid int, seen Process, what unix.Signal) bool {
 // processes lists the living.
 func processes() map[int]Process {
 	all := map[int]Process{}
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return all
-	}
-	defer func() { _ = dir.Close() }()
-	names, _ := dir.Readdirnames(-1)
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
-			if p, ok := readProcess(pid); ok {
-				all[pid] = p
-			}
+	for pid := range numbers() {
+		if p, ok := readProcess(pid); ok {
+			all[pid] = p
 		}
 	}
 	return all
 }
 
+// numbers yields the processes, and the inodes of their directories in /proc.
+func numbers() iter.Seq2[int, uint64] {
+	return func(yield func(int, uint64) bool) {
+		dir, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return
+		}
+		defer func() { _ = unix.Close(dir) }()
+		buf := make([]byte, 16<<10)
+		for {
+			n, err := unix.Getdents(dir, buf)
+			if err != nil && !errors.Is(err, unix.EINTR) || err == nil && n == 0 {
+				return
+			}
+			for left := buf[:max(n, 0)]; len(left) > 0; {
+				inode := binary.NativeEndian.Uint64(left[unsafe.Offsetof(unix.Dirent{}.Ino):])
+				length := binary.NativeEndian.Uint16(left[unsafe.Offsetof(unix.Dirent{}.Reclen):])
+				name, _, _ := bytes.Cut(left[unsafe.Offsetof(unix.Dirent{}.Name):length], []byte{0})
+				left = left[length:]
+				if pid, err := strconv.Atoi(string(name)); err == nil && !yield(pid, inode) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// maxStat is more than /proc/PID/stat has: 52 numbers and a name.
+const maxStat = 2048
+
 // readProcess reads /proc/PID/stat; false where the process is gone or dead.
 func readProcess(pid int) (Process, bool) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return Process{}, false
+	}
+	var buf [maxStat]byte
+	n, err := unix.Read(fd, buf[:]) // which is all of it
+	_ = unix.Close(fd)
 	if err != nil {
 		return Process{}, false
 	}
 	// The name, in parentheses, may hold anything.
+	data := buf[:n]
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return Process{}, false

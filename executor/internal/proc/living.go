@@ -12,22 +12,27 @@ import (
 	marks "github.com/actiond/actiond/internal/mark"
 )
 
+// Scan finds the processes of the agent, again and again. Its zero value is ready; its methods may not be called concurrently.
+type Scan struct {
+	// older are the processes that were started before this one, by their numbers: the inodes of their directories in /proc.
+	// Another process with the number has another inode, and so has the same one after the kernel forgot the directory.
+	older map[int]uint64
+}
+
 // Living returns the living processes that descend from one of sessions or are of its session, have the mark, or are those of a user
 // that is not the user of this process, and when they were started, in the unit of the kernel, as [Uptime] returns it.
 // Sessions, this process, what was started before it, and idle with all that descends from it are left out.
-func Living(sessions, idle []int, mark string, user *identity.User) map[int]time.Duration {
-	all := processes()
+func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) map[int]time.Duration {
+	all := s.younger()
 	other := user.Credential() != nil
-	self := begunAt(all[os.Getpid()])
 	belowIdle, belowSessions := descendants(all, idle), descendants(all, sessions)
 	living := map[int]time.Duration{}
 	var unmarked []int
 	for pid, p := range all {
-		begun := begunAt(p)
 		switch {
-		case pid == os.Getpid(), begun < self, slices.Contains(sessions, pid), slices.Contains(idle, pid), belowIdle[pid]:
+		case slices.Contains(sessions, pid), slices.Contains(idle, pid), belowIdle[pid]:
 		case other && ownerOf(pid) == user.EffectiveUID(), belowSessions[pid]:
-			living[pid] = begun
+			living[pid] = begunAt(p)
 		default:
 			unmarked = append(unmarked, pid)
 		}
@@ -41,6 +46,30 @@ func Living(sessions, idle []int, mark string, user *identity.User) map[int]time
 		return nil
 	})
 	return living
+}
+
+// younger returns the living processes but this one and those that were started before it. These are the most on a host, and
+// read once.
+func (s *Scan) younger() map[int]Process {
+	own, _ := readProcess(os.Getpid())
+	self := begunAt(own)
+	younger, older := map[int]Process{}, make(map[int]uint64, len(s.older))
+	for pid, inode := range numbers() {
+		if known, ok := s.older[pid]; ok && known == inode {
+			older[pid] = inode
+			continue
+		}
+		p, ok := readProcess(pid)
+		switch {
+		case !ok, pid == os.Getpid():
+		case begunAt(p) < self:
+			older[pid] = inode
+		default:
+			younger[pid] = p
+		}
+	}
+	s.older = older
+	return younger
 }
 
 // descendants returns the processes that descend from one of roots or are of its session, in time proportional to all:

@@ -1,9 +1,12 @@
 package proc_test
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,10 +37,11 @@ func TestLiving(t *testing.T) {
 		}
 		return cmd.Process.Pid
 	}
+	var scan proc.Scan
 	before := proc.Uptime()
 	session, idle, marked := start("A=1"), start("A=1"), start(mark)
 	count := func(sessions, idle []int) (n int, names string) {
-		for pid, begun := range proc.Living(sessions, idle, mark, nil) {
+		for pid, begun := range scan.Living(sessions, idle, mark, nil) {
 			if begun < before.Truncate(10*time.Millisecond) || begun > proc.Uptime() {
 				t.Errorf("%d was started at %v, after %v", pid, begun, before)
 			}
@@ -90,5 +94,69 @@ func TestDescendantsOfMany(t *testing.T) {
 	below := proc.Descendants(all, append(roots, 0))
 	if !below[many-1] || !below[1] || below[0] {
 		t.Errorf("got %t, %t and %t", below[many-1], below[1], below[0])
+	}
+}
+
+// A process is left out as an older one by its number and inode, and found where another process had the number before.
+func TestOlder(t *testing.T) {
+	t.Parallel()
+	mark := proc.NewMark()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo; read line")
+	cmd.Env = []string{"PATH=/usr/bin:/bin", mark}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	if _, err := out.Read(make([]byte, 1)); err != nil { // it has its environment
+		t.Fatal(err)
+	}
+	dir, err := os.Open(fmt.Sprint("/proc/", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close() // until then the kernel keeps its inode
+	info, err := dir.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inode := info.Sys().(*syscall.Stat_t).Ino
+	for _, test := range []struct {
+		name  string
+		older map[int]uint64
+		want  int
+	}{
+		{"not known", nil, 1},
+		{"another one with its number", map[int]uint64{cmd.Process.Pid: inode + 1}, 1},
+		{"known", map[int]uint64{cmd.Process.Pid: inode}, 0},
+	} {
+		scan := proc.NewScan(test.older)
+		for range 2 {
+			if got := len(scan.Living(nil, nil, mark, nil)); got != test.want {
+				t.Errorf("%s: got %d processes, want %d", test.name, got, test.want)
+			}
+		}
+	}
+}
+
+// What was started before this process is remembered, and what ended is not.
+func TestRememberOlder(t *testing.T) {
+	t.Parallel()
+	const ended = 1 << 30 // more than any number
+	scan := proc.NewScan(map[int]uint64{ended: 1})
+	scan.Living(nil, nil, proc.NewMark(), nil)
+	older := scan.Older()
+	if older[os.Getppid()] == 0 || older[os.Getpid()] != 0 || older[ended] != 0 {
+		t.Errorf("remembered %v, with parent %d and this %d", older, os.Getppid(), os.Getpid())
 	}
 }
