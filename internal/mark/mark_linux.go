@@ -2,10 +2,11 @@ package mark
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -13,8 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxEnviron is how far into an environment a mark is looked for.
-const maxEnviron = 256 << 10
+// maxEnviron is how far into an environment a mark is looked for, firstEnviron the memory for the first part.
+const (
+	maxEnviron   = 256 << 10
+	firstEnviron = 8 << 10
+)
 
 // execTime bounds how long processes are waited for that are just executing a program, and
 // have no environment meanwhile; on a loaded machine they may be interrupted there.
@@ -54,16 +58,18 @@ func signalOne(pid int, marks map[string]bool, uid int, what syscall.Signal, lim
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return has(pid, marks, uid, limit) && unix.PidfdSendSignal(fd, what, nil, 0) == nil
+	found, _ := has(pid, marks, uid, limit)
+	return found && unix.PidfdSendSignal(fd, what, nil, 0) == nil
 }
 
-// Has reports whether the environment of a process of a user has the mark.
-func Has(pid int, mark string, uid int) bool {
+// Has reports whether the environment of a process of a user has the mark; known is false where it cannot be read, or is empty as
+// between two programs.
+func Has(pid int, mark string, uid int) (found, known bool) {
 	return has(pid, map[string]bool{mark: true}, uid, time.Time{})
 }
 
 // has is Has that waits until limit for a process that is executing a program.
-func has(pid int, marks map[string]bool, uid int, limit time.Time) bool {
+func has(pid int, marks map[string]bool, uid int, limit time.Time) (found, known bool) {
 	environ, err := environOf(pid, uid)
 	for err == nil && len(environ) == 0 && time.Now().Before(limit) && executing(pid) {
 		<-time.After(time.Millisecond)
@@ -71,28 +77,42 @@ func has(pid int, marks map[string]bool, uid int, limit time.Time) bool {
 	}
 	for variable := range bytes.SplitSeq(environ, []byte{0}) {
 		if marks[string(variable)] {
-			return true
+			return true, true
 		}
 	}
-	return false
+	return false, err == nil && len(environ) > 0
 }
 
-// environOf returns the environment of a process of a user.
+// environOf returns the environment of a process of a user, in as few calls as possible: many may be read after an action.
 func environOf(pid, uid int) ([]byte, error) {
-	file, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/environ", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
 	// The owner is root if the process has more rights than its user.
-	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != uid {
+	if int(st.Uid) != uid {
 		return nil, fs.ErrPermission
 	}
-	return io.ReadAll(io.LimitReader(file, maxEnviron))
+	environ := make([]byte, 0, firstEnviron)
+	for len(environ) < maxEnviron {
+		environ = slices.Grow(environ, 1)
+		n, err := unix.Read(fd, environ[len(environ):min(cap(environ), maxEnviron)])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, err
+		case n == 0:
+			return environ, nil
+		default:
+			environ = environ[:len(environ)+n]
+		}
+	}
+	return environ, nil
 }
 
 // executing reports whether a process has memory and no place for an environment in it

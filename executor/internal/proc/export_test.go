@@ -34,8 +34,8 @@ func (f *Finder) Kept(path, dir string) bool {
 // Descendants returns the processes of a snapshot that descend from one of roots or are of its session.
 var Descendants = descendants
 
-// NewScan returns a Scan that knows processes that were started before this one, see [Scan.Older].
-func NewScan(older map[int]uint64) *Scan { return &Scan{older: older} }
+// NewScan returns a Scan that knows processes of others, see [Scan.Others].
+func NewScan(others map[int]uint64) *Scan { return &Scan{others: others} }
 
-// Older returns them: the inodes in /proc by numbers.
-func (s *Scan) Older() map[int]uint64 { return s.older }
+// Others returns them: the inodes in /proc by numbers.
+func (s *Scan) Others() map[int]uint64 { return s.others }

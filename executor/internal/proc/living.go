@@ -14,18 +14,20 @@ import (
 
 // Scan finds the processes of the agent, again and again. Its zero value is ready; its methods may not be called concurrently.
 type Scan struct {
-	// older are the processes that were started before this one, by their numbers: the inodes of their directories in /proc.
-	// Another process with the number has another inode, and so has the same one after the kernel forgot the directory.
-	older map[int]uint64
+	// others are processes that never become the agent's, by their numbers: the inodes of their directories in /proc. They were
+	// started before this one, or do not descend from it and have an environment without the mark, which is random. Another
+	// process with the number has another inode, and so has the same one after the kernel forgot the directory.
+	others map[int]uint64
 }
 
 // Living returns the living processes that descend from one of sessions or are of its session, have the mark, or are those of a user
 // that is not the user of this process, and when they were started, in the unit of the kernel, as [Uptime] returns it.
 // Sessions, this process, what was started before it, and idle with all that descends from it are left out.
 func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) map[int]time.Duration {
-	all := s.younger()
+	self := os.Getpid()
+	all, inodes := s.younger(self)
 	other := user.Credential() != nil
-	belowIdle, belowSessions := descendants(all, idle), descendants(all, sessions)
+	belowIdle, belowSessions, below := descendants(all, idle), descendants(all, sessions), descendants(all, []int{self})
 	living := map[int]time.Duration{}
 	var unmarked []int
 	for pid, p := range all {
@@ -39,8 +41,11 @@ func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) ma
 	}
 	_ = user.Do(func() error { // an error says that no environment could be read
 		for _, pid := range unmarked {
-			if marks.Has(pid, mark, user.EffectiveUID()) {
+			switch found, known := marks.Has(pid, mark, user.EffectiveUID()); {
+			case found:
 				living[pid] = begunAt(all[pid])
+			case known && !below[pid]:
+				s.others[pid] = inodes[pid]
 			}
 		}
 		return nil
@@ -48,28 +53,29 @@ func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) ma
 	return living
 }
 
-// younger returns the living processes but this one and those that were started before it. These are the most on a host, and
-// read once.
-func (s *Scan) younger() map[int]Process {
-	own, _ := readProcess(os.Getpid())
-	self := begunAt(own)
-	younger, older := map[int]Process{}, make(map[int]uint64, len(s.older))
+// younger returns the living processes but this one, those that were started before it and all that are known as others, and
+// their inodes.
+func (s *Scan) younger(self int) (younger map[int]Process, inodes map[int]uint64) {
+	own, _ := readProcess(self)
+	begun := begunAt(own)
+	others := make(map[int]uint64, len(s.others))
+	younger, inodes = map[int]Process{}, map[int]uint64{}
 	for pid, inode := range numbers() {
-		if known, ok := s.older[pid]; ok && known == inode {
-			older[pid] = inode
+		if known, ok := s.others[pid]; ok && known == inode {
+			others[pid] = inode
 			continue
 		}
 		p, ok := readProcess(pid)
 		switch {
-		case !ok, pid == os.Getpid():
-		case begunAt(p) < self:
-			older[pid] = inode
+		case !ok, pid == self:
+		case begunAt(p) < begun:
+			others[pid] = inode
 		default:
-			younger[pid] = p
+			younger[pid], inodes[pid] = p, inode
 		}
 	}
-	s.older = older
-	return younger
+	s.others = others
+	return younger, inodes
 }
 
 // descendants returns the processes that descend from one of roots or are of its session, in time proportional to all:

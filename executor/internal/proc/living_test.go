@@ -2,6 +2,7 @@ package proc_test
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -97,50 +98,21 @@ func TestDescendantsOfMany(t *testing.T) {
 	}
 }
 
-// A process is left out as an older one by its number and inode, and found where another process had the number before.
-func TestOlder(t *testing.T) {
+// A process is left out by its number and inode, and found where another process had the number before.
+func TestOthers(t *testing.T) {
 	t.Parallel()
 	mark := proc.NewMark()
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo; read line")
-	cmd.Env = []string{"PATH=/usr/bin:/bin", mark}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	if _, err := out.Read(make([]byte, 1)); err != nil { // it has its environment
-		t.Fatal(err)
-	}
-	dir, err := os.Open(fmt.Sprint("/proc/", cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close() // until then the kernel keeps its inode
-	info, err := dir.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	inode := info.Sys().(*syscall.Stat_t).Ino
+	pid, inode := reader(t, "sh", mark)
 	for _, test := range []struct {
-		name  string
-		older map[int]uint64
-		want  int
+		name   string
+		others map[int]uint64
+		want   int
 	}{
 		{"not known", nil, 1},
-		{"another one with its number", map[int]uint64{cmd.Process.Pid: inode + 1}, 1},
-		{"known", map[int]uint64{cmd.Process.Pid: inode}, 0},
+		{"another one with its number", map[int]uint64{pid: inode + 1}, 1},
+		{"known", map[int]uint64{pid: inode}, 0},
 	} {
-		scan := proc.NewScan(test.older)
+		scan := proc.NewScan(test.others)
 		for range 2 {
 			if got := len(scan.Living(nil, nil, mark, nil)); got != test.want {
 				t.Errorf("%s: got %d processes, want %d", test.name, got, test.want)
@@ -149,14 +121,73 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// What was started before this process is remembered, and what ended is not.
-func TestRememberOlder(t *testing.T) {
+// Processes that were started before this one are remembered, and those that do not descend from it and have no mark. What ended is
+// not, and neither is a process that descends from this one: it may be about to execute a program of the agent.
+func TestRememberOthers(t *testing.T) {
 	t.Parallel()
 	const ended = 1 << 30 // more than any number
 	scan := proc.NewScan(map[int]uint64{ended: 1})
+	child, _ := reader(t, "sh", "A=1")
+	orphan, inode := reader(t, "setsid", "A=1")
 	scan.Living(nil, nil, proc.NewMark(), nil)
-	older := scan.Older()
-	if older[os.Getppid()] == 0 || older[os.Getpid()] != 0 || older[ended] != 0 {
-		t.Errorf("remembered %v, with parent %d and this %d", older, os.Getppid(), os.Getpid())
+	others := scan.Others()
+	if others[os.Getppid()] == 0 || others[orphan] != inode {
+		t.Errorf("remembered %v, without the parent %d or the orphan %d with inode %d", others, os.Getppid(), orphan, inode)
 	}
+	for _, pid := range []int{os.Getpid(), child, ended} {
+		if others[pid] != 0 {
+			t.Errorf("%d is remembered", pid)
+		}
+	}
+}
+
+// reader starts a shell that waits for the end of its input, itself or as an orphan in a session of its own, with a variable. It returns its
+// number and the inode of its directory in /proc, which the kernel keeps until the end of the test.
+func reader(t *testing.T, by, variable string) (pid int, inode uint64) {
+	t.Helper()
+	script := "echo $$; read line"
+	args := []string{"-c", script}
+	if by == "setsid" {
+		args = []string{"sh", "-c", "sh -c '" + script + "' <&3 &"}
+	}
+	cmd := exec.CommandContext(t.Context(), by, args...)
+	cmd.Env = []string{"PATH=/usr/bin:/bin", variable}
+	in, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, say, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.ExtraFiles = in, say, []*os.File{in}
+	err = cmd.Start()
+	_, _ = in.Close(), say.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if by == "setsid" {
+		_ = cmd.Wait() // it is no orphan before
+	}
+	t.Cleanup(func() {
+		_ = write.Close()
+		_, _ = io.Copy(io.Discard, out) // until its end
+		_ = out.Close()
+		if by != "setsid" {
+			_ = cmd.Wait()
+		}
+	})
+	if _, err := fmt.Fscan(out, &pid); err != nil { // it has its environment
+		t.Fatal(err)
+	}
+	dir, err := os.Open(fmt.Sprint("/proc/", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close() })
+	info, err := dir.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid, info.Sys().(*syscall.Stat_t).Ino
 }
