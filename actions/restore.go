@@ -254,7 +254,8 @@ func (e *effects) record(cause string, state uint64, c *api.Changes) {
 	short := *c
 	short.Paths = slices.Clone(c.Paths)
 	for i := range short.Paths {
-		short.Paths[i].Diff, short.Paths[i].Lines = "", nil
+		p := &short.Paths[i]
+		p.OldMode, p.Mode, p.Diff, p.Lines = "", "", "", nil
 	}
 	e.note(cause, state, &short)
 }

@@ -142,7 +142,12 @@ type ChangedPath struct {
 	FromBase64 []byte `json:"from_base64,omitzero"`
 	Path       string `json:"path,omitzero"`
 	PathBase64 []byte `json:"path_base64,omitzero"`
-	// Diff has the hunks of a unified diff of a text file, without a file header, and Lines the numbers of added and removed lines.
+	// OldMode and Mode are the types and modes before and after, as git writes them, such as "100755" or "120000" for a symbolic link,
+	// but with all bits of the mode; "" where there was or is no file, or where no lines were asked for.
+	OldMode string `json:"old_mode,omitzero"`
+	Mode    string `json:"mode,omitzero"`
+	// Diff has the hunks of a unified diff of a text file, or of the target of a symbolic link, without a file header, and Lines the
+	// numbers of added and removed lines. Of another type than before, all lines before are removed first.
 	Diff  string  `json:"diff,omitzero"`
 	Lines *[2]int `json:"lines,omitzero"`
 	// Content is "" if the content after the change, of a deleted file that before it, can be had. Otherwise it is "pending" (it is

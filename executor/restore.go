@@ -61,11 +61,19 @@ func (w *Workspace) addDiffs(t *changes.Tracker, c *api.Changes, found *changes.
 		if e == nil {
 			continue
 		}
-		p.Content = string(e.Content)
-		if p.Diff = e.Diff; e.Diff != "" {
+		p.OldMode, p.Mode, p.Content = modeText(e.Was), modeText(e.Now), string(e.Content)
+		if p.Diff = e.Diff; e.Read {
 			p.Lines = &[2]int{e.Added, e.Removed}
 		}
 	}
+}
+
+// modeText is a type and mode as git writes it; "" for no file.
+func modeText(mode uint32) string {
+	if mode == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%06o", mode)
 }
 
 // Restore makes the tree what it was in a state.

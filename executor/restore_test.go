@@ -72,7 +72,7 @@ func TestRestore(t *testing.T) {
 
 	c := w.Compare(first, second, "")
 	w.Diff(c, first, second)
-	if len(c.Paths) != 2 || c.Paths[0].Diff != "@@ -2 +2 @@\n-two\n+2" || *c.Paths[0].Lines != [2]int{1, 1} || c.Truncated {
+	if len(c.Paths) != 2 || c.Paths[0].Mode != "100644" || c.Paths[1].OldMode != "100644" || c.Paths[1].Mode != "" || c.Paths[0].Diff != "@@ -2 +2 @@\n-two\n+2" || *c.Paths[0].Lines != [2]int{1, 1} || c.Truncated {
 		t.Errorf("got the diff %+v", c)
 	}
 

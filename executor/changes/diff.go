@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/internal/linediff"
 	"github.com/actiond/actiond/executor/internal/store"
@@ -24,10 +27,15 @@ const (
 // Entry is a fact with what is known of the contents.
 type Entry struct {
 	Fact
-	// Diff has the hunks of a unified diff of UTF-8 texts, without context lines and without a file header; "" where there is
-	// none.
+	// Was and Now are the types and modes before and after, as in st_mode; 0 where there was or is no file.
+	Was, Now uint32
+	// Diff has the hunks of a unified diff of UTF-8 texts, or of the targets of symbolic links, without context lines and without
+	// a file header; "" where there is none. Of a file that has another type by now, the lines before are removed, and then those
+	// after are added.
 	Diff           string
 	Added, Removed int // lines
+	// Read is true if both texts are known, so that Diff is complete.
+	Read bool
 	// Content is that of the file in the later state, of a deleted file that in the earlier one.
 	Content Content
 }
@@ -40,7 +48,13 @@ func (t *Tracker) Diff(a, b *State, c *Changes, maxBytes int) (entries []Entry, 
 	d := &differ{t: t, room: cmp.Or(maxBytes, 64<<10), files: diffFiles, until: time.Now().Add(diffTime), sure: sureFiles}
 	entries = make([]Entry, len(c.Facts))
 	for i, f := range c.Facts {
-		entries[i].Fact = f
+		was, now := c.files[i].was, c.files[i].now
+		if entries[i].Fact = f; was != nil {
+			entries[i].Was = was.attr.mode
+		}
+		if now != nil {
+			entries[i].Now = now.attr.mode
+		}
 	}
 	for _, op := range []Op{Modified, Created, Deleted} { // the whole text of many files says less
 		for i, f := range c.Facts {
@@ -74,48 +88,65 @@ type differ struct {
 
 func (d *differ) diff(e *Entry, files pairOf) error {
 	was, now := files.was, files.now
-	if e.Op == Deleted {
-		now = nil
-	}
 	switch {
-	case now != nil && (!now.regular() || now.attr.size > maxDiffed) || was != nil && (!was.regular() || was.attr.size > maxDiffed):
+	case !was.diffed() && !now.diffed(), was.tooLarge() || now.tooLarge():
 		return nil
 	case d.room <= 0 || d.sure <= 0 && time.Now().After(d.until):
 		d.truncated = true
 		return nil
 	}
 	d.sure--
-	var before, after string
-	for _, side := range []struct {
-		path string
-		file *node
-		text *string
-	}{{e.Path, now, &after}, {"", was, &before}} {
-		if side.file == nil {
+	after, ok, err := d.text(e.Path, now)
+	if err != nil || !ok {
+		return err
+	}
+	before, ok, err := d.text("", was)
+	if err != nil || !ok {
+		return err
+	}
+	var hunks []string
+	for _, side := range sides(was, now, before, after) {
+		if side[0] == side[1] {
 			continue
 		}
-		text, ok, err := d.text(side.path, side.file)
-		if err != nil || !ok {
-			return err
-		}
-		*side.text = text
+		x, y, above := linediff.CutLines(side[0], side[1])
+		hunk, added, removed := linediff.Unified(x, y, above)
+		hunks = append(hunks, hunk)
+		e.Added, e.Removed = e.Added+added, e.Removed+removed
 	}
-	if before == after {
-		return nil
-	}
-	x, y, above := linediff.CutLines(before, after)
-	diff, added, removed := linediff.Unified(x, y, above)
+	diff := strings.Join(hunks, "\n")
 	if len(diff) > d.room {
 		d.truncated = true
+		e.Added, e.Removed = 0, 0
 		return nil
 	}
 	d.room -= len(diff)
-	e.Diff, e.Added, e.Removed = diff, added, removed
+	e.Diff, e.Read = diff, true
 	return nil
 }
 
-// text returns the content of a file, if it can be had and is text. With a path, that of the later state, it may be read.
+// sides are the texts to compare: where the type changed, as git does, the end of one file and the beginning of another one.
+func sides(was, now *node, before, after string) [][2]string {
+	if was != nil && now != nil && was.attr.kind() != now.attr.kind() {
+		return [][2]string{{before, ""}, {"", after}}
+	}
+	return [][2]string{{before, after}}
+}
+
+// diffed reports whether a file is of a type that has lines.
+func (n *node) diffed() bool { return n != nil && (n.regular() || n.attr.kind() == unix.S_IFLNK) }
+
+func (n *node) tooLarge() bool { return n != nil && n.regular() && n.attr.size > maxDiffed }
+
+// text returns the content of a file, "" for one that has no lines, if it can be had and is text. With a path, that of the later
+// state, it may be read.
 func (d *differ) text(path string, n *node) (text string, ok bool, err error) {
+	switch {
+	case !n.diffed():
+		return "", true, nil
+	case !n.regular():
+		return n.extra().link, utf8.ValidString(n.extra().link), nil
+	}
 	data, err := d.t.kept(n)
 	if errors.Is(err, store.ErrNotKept) && path != "" {
 		if d.files == 0 {

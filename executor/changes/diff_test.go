@@ -63,6 +63,48 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// Types and modes, and the lines of links and of files whose type changed.
+func TestDiffTypes(t *testing.T) {
+	t.Parallel()
+	for place, dir := range places(t) {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			shell(t, dir, `umask 22; printf '1\n' > becomes-link; printf '1\n' > becomes-dir; printf '1\n' > both; printf '1\n' > mode; : > no-lines
+				ln -s one link; ln -s one gone; ln -s one becomes-file; mkdir d`)
+			tracker := track(t, changes.Config{Root: dir, Store: contents(t, 0)})
+			before := step(t, tracker)
+			keep(t, tracker)
+			shell(t, dir, `umask 22; rm -r becomes-* gone no-lines d; ln -s two becomes-link; mkdir -m 755 becomes-dir; printf 2 > becomes-file; chmod 600 becomes-file
+				printf '2\n' > both; chmod 755 both mode; ln -sfn two link; : > empty; chmod 600 empty; mkfifo -m 600 fifo`)
+			after := step(t, tracker)
+			entries, truncated, err := tracker.Diff(before, after, changes.Compare(before, after, changes.Limits{}), 0)
+			if err != nil || truncated {
+				t.Fatal(err, truncated)
+			}
+			var got []string
+			for _, e := range entries {
+				got = append(got, fmt.Sprintf("%s %s %06o %06o %t +%d -%d %q", e.Op, e.Path, e.Was, e.Now, e.Read, e.Added, e.Removed, e.Diff))
+			}
+			want := []string{
+				`modified becomes-dir 100644 040755 true +0 -1 "@@ -1 +0,0 @@\n-1"`,
+				`modified becomes-file 120777 100600 true +1 -1 "@@ -1 +0,0 @@\n-one\n\\ No newline at end of file\n@@ -0,0 +1 @@\n+2\n\\ No newline at end of file"`,
+				`modified becomes-link 100644 120777 true +1 -1 "@@ -1 +0,0 @@\n-1\n@@ -0,0 +1 @@\n+two\n\\ No newline at end of file"`,
+				`modified both 100644 100755 true +1 -1 "@@ -1 +1 @@\n-1\n+2"`,
+				`deleted d 040755 000000 false +0 -0 ""`,
+				`created empty 000000 100600 true +0 -0 ""`,
+				`created fifo 000000 010600 false +0 -0 ""`,
+				`deleted gone 120777 000000 true +0 -1 "@@ -1 +0,0 @@\n-one\n\\ No newline at end of file"`,
+				`modified link 120777 120777 true +1 -1 "@@ -1 +1 @@\n-one\n\\ No newline at end of file\n+two\n\\ No newline at end of file"`,
+				`meta mode 100644 100755 false +0 -0 ""`,
+				`deleted no-lines 100644 000000 true +0 -0 ""`,
+			}
+			if strings.Join(got, "\n") != strings.Join(want, "\n") {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
 func BenchmarkDiff(b *testing.B) {
 	dir := b.TempDir()
 	text := strings.Repeat("a line of text\n", 200)
