@@ -27,8 +27,8 @@ func (p *program) diff() *cobra.Command {
 to another, each a state such as s16, a checkpoint, or the number of an action, for the
 state after it; without TO until now, as with a state or a checkpoint alone.
 
-There are no lines of context. Files whose lines are not kept are named. Modes of files
-are not known, and always 100644 in headers. On a terminal the text goes through $PAGER,
+There are no lines of context. What git has no text for is named: directories, binary
+files, and files whose lines are not kept. On a terminal the text goes through $PAGER,
 "less -FRX" by default, in colours unless NO_COLOR is set, and control characters are
 written out; otherwise it is as it is in the files, for 'git apply --unidiff-zero'.`,
 		Example: `  runtimectl diff build

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -96,30 +97,99 @@ func (w *patch) changes(c *api.Changes) error {
 	return w.err
 }
 
-// fileMode stands for the mode of a file, which is not known.
-const fileMode = "100644"
+// The modes that git knows of files. A directory has none, nor has a FIFO, socket or device.
+const (
+	modeFile    = "100644"
+	modeProgram = "100755"
+	modeLink    = "120000"
+)
+
+// gitMode is a type and mode as git writes it; "" for what it has no mode for. That of an earlier server is not known, and taken for a
+// file's.
+func gitMode(mode string) string {
+	n, err := strconv.ParseUint(mode, 8, 32)
+	switch kind := n &^ 0o7777; {
+	case err != nil, kind == 0o100000 && n&0o100 == 0:
+		return modeFile
+	case kind == 0o100000:
+		return modeProgram
+	case kind == 0o120000:
+		return modeLink
+	}
+	return ""
+}
+
+// modes are those before and after; "" where git has no file.
+func (s *section) modes() (was, now string) {
+	if s.Op != opCreated {
+		was = gitMode(s.OldMode)
+	}
+	if s.Op != opDeleted {
+		now = gitMode(s.Mode)
+	}
+	return was, now
+}
+
+// files are what git has for a section: if the type of a file changed, the end of one and the beginning of another one.
+func (s *section) files() []section {
+	was, now := s.modes()
+	if s.Op != opModified || s.renamed || (was == modeLink) == (now == modeLink) && (was == "") == (now == "") {
+		return []section{*s}
+	}
+	gone, come := *s, *s
+	gone.Op, come.Op = opDeleted, opCreated
+	gone.Diff, come.Diff = s.Diff, ""
+	if i := strings.Index("\n"+s.Diff, "\n@@ -0,0 "); i >= 0 {
+		gone.Diff, come.Diff = s.Diff[:i], s.Diff[i:]
+	}
+	switch "" {
+	case now:
+		return []section{gone}
+	case was:
+		return []section{come}
+	}
+	return []section{gone, come}
+}
 
 func (w *patch) section(s section, truncated bool) {
+	for _, file := range s.files() {
+		w.file(file, truncated)
+	}
+}
+
+func (w *patch) file(s section, truncated bool) {
 	before, after := gitName("a/"+cmp.Or(s.from, s.path)), gitName("b/"+s.path)
-	lines := s.Diff != "" || s.Lines != nil
-	if !lines && !s.renamed { // not in the form of a header: 'git apply' would take it for an empty file
-		w.line(output.Bold, s.kind()+" "+gitName(s.path)+": "+noLines(s.ChangedPath, truncated))
+	was, now := s.modes()
+	isFile := was != "" || now != ""
+	remains := s.Op != opCreated && s.Op != opDeleted
+	otherMode := remains && was != now && isFile
+	whole := !remains && s.Lines != nil
+	unseen := !whole && s.Diff == "" && s.Op != opRenamed && s.Op != opMeta
+	if !isFile || !whole && !s.renamed && !otherMode && s.Diff == "" { // not in the form of a header: 'git apply' would take it for an empty file
+		w.named(s, truncated)
 		return
 	}
 	w.line(output.Bold, "diff --git "+before+" "+after)
 	switch {
 	case s.Op == opCreated:
-		w.line(output.Bold, "new file mode "+fileMode)
+		w.line(output.Bold, "new file mode "+now)
 		before = "/dev/null"
 	case s.Op == opDeleted:
-		w.line(output.Bold, "deleted file mode "+fileMode)
+		w.line(output.Bold, "deleted file mode "+was)
 		after = "/dev/null"
-	case s.renamed:
-		if s.Op == opRenamed {
+	case otherMode:
+		w.line(output.Bold, "old mode "+was)
+		w.line(output.Bold, "new mode "+now)
+	}
+	if s.renamed {
+		if s.Op != opModified {
 			w.line(output.Bold, "similarity index 100%")
 		}
 		w.line(output.Bold, "rename from "+gitName(s.from))
 		w.line(output.Bold, "rename to "+gitName(s.path))
+	}
+	if unseen {
+		w.named(s, truncated)
 	}
 	if s.Diff == "" {
 		return
@@ -129,6 +199,15 @@ func (w *patch) section(s section, truncated bool) {
 	for text := range strings.SplitSeq(strings.TrimSuffix(s.Diff, "\n"), "\n") {
 		w.hunkLine(text)
 	}
+}
+
+// named writes a change of which git has no header, or whose lines are not known.
+func (w *patch) named(s section, truncated bool) {
+	name := gitName(s.path)
+	if s.renamed {
+		name = gitName(s.from) + " to " + name
+	}
+	w.line(output.Bold, s.kind()+" "+name+": "+noLines(s.ChangedPath, truncated))
 }
 
 // nameEnd is what git writes behind a name with blanks, which it takes for a time otherwise.
@@ -160,7 +239,11 @@ func (w *patch) hunkLine(text string) {
 
 // noLines says why there are no lines of a change.
 func noLines(c api.ChangedPath, truncated bool) string {
-	switch {
+	switch is := cmp.Or(c.Mode, c.OldMode); {
+	case strings.HasPrefix(is, "04"):
+		return "a directory"
+	case is != "" && gitMode(is) == "":
+		return "no file with lines"
 	case c.Content == "pending":
 		return "its contents are still to be kept"
 	case c.Content == "lost":
@@ -188,10 +271,9 @@ func gitName(path string) string {
 		switch {
 		case r == '"' || r == '\\':
 			b.WriteString(`\` + string(r))
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
+		case r >= '\a' && r <= '\r':
+			b.WriteByte('\\')
+			b.WriteByte("abtnvfr"[r-'\a'])
 		case unusual(r) || r == utf8.RuneError && size == 1:
 			for i := range size {
 				fmt.Fprintf(&b, `\%03o`, path[i])
