@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/memtree"
@@ -181,6 +182,52 @@ func TestBisectRefuses(t *testing.T) {
 	b.Run(t.Context(), func(api.BisectEvent) error { return gone })
 	if _, err := m.Checkpoint(t.Context(), api.CheckpointRequest{Name: "a"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Restores that wait for another one do not wait for a bisect that begins after it, whichever of them goes on first.
+func TestBisectAfterRestore(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			tree := memtree.New()
+			testing, goOn := make(chan struct{}), make(chan struct{})
+			m := tested(t, tree, func(context.Context, api.ExecAction, api.Watch) api.Observation {
+				close(testing)
+				<-goOn
+				return exits(127)
+			})
+			restoring, restore := make(chan struct{}), make(chan struct{})
+			tree.Restoring = func() { close(restoring); <-restore }
+			const waiting = 10
+			answers := make(chan error, 1+waiting)
+			ask := func() { _, err := m.Restore(t.Context(), api.RestoreRequest{To: "s9"}, nil); answers <- err }
+			go ask()
+			<-restoring
+			tree.Restoring = nil
+			bisected := make(chan struct{})
+			go func() {
+				defer close(bisected)
+				bisect(t, m, api.BisectRequest{Good: "s1", Bad: "s65", Command: "test", Timeout: 7})
+			}()
+			for range waiting {
+				go ask()
+			}
+			synctest.Wait()
+			close(restore)
+			<-testing
+			synctest.Wait()
+			if n := len(answers); n != 1+waiting {
+				t.Errorf("%d of %d restores wait for the bisect", 1+waiting-n, waiting)
+			}
+			close(goOn)
+			<-bisected
+			for range 1 + waiting {
+				if err := <-answers; err != nil && !strings.HasPrefix(status(err), "409 A bisect is under way") {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
 	}
 }
 

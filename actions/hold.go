@@ -14,31 +14,28 @@ const (
 )
 
 // lock takes mu once nothing is restored. The error is the cause of the end of ctx.
-func (e *effects) lock(ctx context.Context) error {
+func (e *effects) lock(ctx context.Context) error { return e.lockUnless(ctx, "") }
+
+// lockUnlessBisect is lock, and refuses to wait for a bisect, which takes long, also for one that begins meanwhile.
+func (e *effects) lockUnlessBisect(ctx context.Context) error { return e.lockUnless(ctx, holdBisect) }
+
+func (e *effects) lockUnless(ctx context.Context, refused string) error {
 	for {
 		e.mu.Lock()
-		freed := e.freed
+		holder, freed := e.holder, e.freed
 		if freed == nil {
 			return nil
 		}
 		e.mu.Unlock()
+		if holder == refused {
+			return api.Conflict("A bisect is under way, which restores what there was before: wait for its end, or close its connection")
+		}
 		select {
 		case <-freed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// lockUnlessBisect is lock, and refuses to wait for a bisect, which takes long.
-func (e *effects) lockUnlessBisect(ctx context.Context) error {
-	e.mu.Lock()
-	bisect := e.holder == holdBisect
-	e.mu.Unlock()
-	if bisect {
-		return api.Conflict("A bisect is under way, which restores what there was before: wait for its end, or close its connection")
-	}
-	return e.lock(ctx)
 }
 
 // hold keeps actions from beginning until free is called, once. It refuses where one runs, unless force is set, and waits for a
