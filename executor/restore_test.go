@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -328,4 +329,47 @@ func TestCapture(t *testing.T) {
 		t.Error(err)
 	}
 	testhelp.Eventually(t, func() bool { s := w.Info().Store; return s != nil && s.Bytes > 0 && s.Pending == 0 }, "the store has something")
+}
+
+// A forced restore takes away what an upload received: that is a conflict, and not a file that is missing.
+func TestRestoreBesideUpload(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"old", "new", "made/for/it"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			put(t, dir, "old", "1")
+			w, e := followBy(t, dir, executor.WorkspaceConfig{StateDir: filepath.Join(t.TempDir(), "state")})
+			first := kept(t, w)
+			path := filepath.Join(dir, name)
+			send := func(while func()) error {
+				in, err := e.StageFile(t.Context(), path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer in.Discard()
+				if _, _, err := in.Fill(strings.NewReader("2")); err != nil {
+					t.Fatal(err)
+				}
+				while()
+				_, err = in.Put(t.Context(), api.FileConditions{}, nil)
+				return err
+			}
+			err := send(func() {
+				if _, err := w.Restore(first, api.RestoreOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			})
+			refusal, ok := errors.AsType[*api.Error](err)
+			if !ok || refusal.Status != 409 || refusal.Fault.Code != "conflict" || !strings.Contains(refusal.Detail, "send it again") {
+				t.Errorf("got %+v", err)
+			}
+			if got := texts(t, dir); fmt.Sprint(got) != "map[old:1]" {
+				t.Errorf("the files are %v", got)
+			}
+			if err := send(func() {}); err != nil || texts(t, dir)[name] != "2" {
+				t.Errorf("again: got %v, %v", err, texts(t, dir))
+			}
+		})
+	}
 }

@@ -16,6 +16,12 @@ import (
 // follow returns the workspace of an executor whose first state is known.
 func follow(tb testing.TB, dir string, cfg executor.WorkspaceConfig) *executor.Workspace {
 	tb.Helper()
+	w, _ := followBy(tb, dir, cfg)
+	return w
+}
+
+func followBy(tb testing.TB, dir string, cfg executor.WorkspaceConfig) (*executor.Workspace, *executor.Executor) {
+	tb.Helper()
 	cfg.Dir = dir
 	e, err := executor.New(tb.Context(), executor.Config{WorkingDir: dir, Workspace: cfg, Env: os.Environ()})
 	if err != nil {
@@ -28,7 +34,7 @@ func follow(tb testing.TB, dir string, cfg executor.WorkspaceConfig) *executor.W
 	})
 	w := e.Workspace()
 	w.Await(tb.Context())
-	return w
+	return w, e
 }
 
 // stepOf returns the number of the present state.

@@ -197,7 +197,12 @@ func (e *Editor) Put(in *Incoming, c Conditions, mode *fs.FileMode) (Result, err
 		return Result{}, err
 	}
 	en := &entry{}
-	if err := e.settle(in, w, mode, en); err != nil {
+	err = e.settle(in, w, mode, en)
+	if errors.Is(err, fs.ErrNotExist) { // not the file, which need not exist
+		return Result{}, refuse(CodeConflict, "What had arrived for the file %s, or its directory, was removed meanwhile, as a restore does that is forced. "+
+			"Nothing was changed: send it again.", p.shown)
+	}
+	if err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
 	r := Result{Path: p.shown, SHA256: in.SHA256, Existed: p.exists()}
