@@ -67,3 +67,39 @@ func TestDockerReplay(t *testing.T) {
 	}
 	exchanges.Replay(t, shared, "http://sandbox", key, transport(s))
 }
+
+// TestGatewayContractOfUndo takes changes back through the gateway, and by the commands, which use its state directory.
+func TestGatewayContractOfUndo(t *testing.T) {
+	t.Parallel()
+	g := serveGateway(t)
+	made := g.want(http.StatusCreated, http.MethodPost, "/v1/sandboxes", `{"image":"`+image(t, busyboxImage)+`"}`)
+	id, url := made["id"].(string), made["url"].(string)
+	c, err := client.New(client.Config{BaseURL: url, Key: made["session_api_key"].(string)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	contract.Undo(t, c, "/workspace")
+	for _, path := range []string{"/v1/restore", "/v1/checkpoints", "/v1/attempts", "/v1/bisect"} {
+		g.want(http.StatusForbidden, http.MethodPost, url+path, `{}`, "X-Session-API-Key", "another")
+	}
+	program, err := cliProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := serverBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := cli{t, program, server, g.stateDir}
+	runs.ok("exec", id, "--", "sh", "-c", "echo 1 > f")
+	runs.ok("checkpoint", id, "one")
+	runs.ok("exec", id, "--", "sh", "-c", "rm f")
+	runs.ok("undo", id)
+	runs.ok("exec", id, "--", "sh", "-c", "echo 2 > f")
+	runs.ok("restore", id, "one")
+	if got := runs.ok("exec", id, "--", "cat", "f"); got != "1\n" {
+		t.Errorf("after undo and restore: got %q", got)
+	}
+	g.want(http.StatusNoContent, http.MethodDelete, "/v1/sandboxes/"+id, "")
+}

@@ -1,38 +1,32 @@
 package contract
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
 )
 
-// Undoer is a client that takes changes back.
-type Undoer interface {
-	DoWithChanges(ctx context.Context, req api.Request) (api.Observation, *api.Changes, error)
-	Restore(ctx context.Context, r api.RestoreRequest) (api.Restored, error)
-	Checkpoint(ctx context.Context, r api.CheckpointRequest) (api.Checkpoint, error)
-	RemoveCheckpoint(ctx context.Context, name string) error
-	Attempt(ctx context.Context, r api.Request, output func(api.Output) error) (id string, o api.Observation, err error)
-	DiscardAttempt(ctx context.Context, id string, force bool) (api.Restored, error)
-	KeepAttempt(ctx context.Context, id string) (api.Restored, error)
-	Bisect(ctx context.Context, r api.BisectRequest, event func(api.BisectEvent) error) (api.BisectEvent, error)
-}
-
-// Undo tests what takes changes back in the workspace dir, as [Changes] tests what says them. It uses the session "undo".
-func Undo(t *testing.T, c Undoer, dir string) {
+// Undo tests what takes changes back in the workspace dir, as [Changes] tests what says them. It uses the sessions
+// "undo" and "other".
+func Undo(t *testing.T, c *client.Client, dir string) {
 	t.Helper()
-	s := &undoSuite{Undoer: c, changesSuite: changesSuite{do: c.DoWithChanges, dir: dir}}
+	s := &undoSuite{Client: c, changesSuite: changesSuite{do: c.DoWithChanges, dir: dir}}
 	s.sh(t, "cd "+dir)
 	t.Run("a destroyed project", s.destroyed)
 	t.Run("attempts", s.attempts)
 	t.Run("bisect", s.bisect)
+	t.Run("streams", s.streams)
 }
 
 type undoSuite struct {
-	Undoer
+	*client.Client
 	changesSuite
 }
 
@@ -131,4 +125,44 @@ func (s *undoSuite) bisect(t *testing.T) {
 		t.Errorf("got %+v, %v; the action is %d", found, err, ends[5].Action)
 	}
 	s.prints(t, "cat step; ls junk 2>/dev/null", "last")
+}
+
+// streams tests that streams are not held back: none of these ends before the client answers an event of it.
+func (s *undoSuite) streams(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	seen := errors.New("seen")
+	first := s.sh(t, "rm -f go; mkfifo go; echo 1 > step")
+	err := s.WatchChanges(ctx, client.ChangesQuery{Since: first.Before, Path: "step"}, func(c api.Changes) error {
+		if c.Before != first.Before {
+			return seen
+		}
+		s.sh(t, "echo 2 > step")
+		return nil
+	})
+	if !errors.Is(err, seen) {
+		t.Errorf("a watch: got %v", err)
+	}
+	told := false
+	id, _, err := s.Attempt(ctx, api.Request{Action: api.ExecAction{Command: "echo begun; read x < go", Cwd: api.Directory(s.dir)}}, func(o api.Output) error {
+		if !told && bytes.Contains(o.Data, []byte("begun")) {
+			told = true
+			s.act(t, "other", api.RunAction{Command: "echo > " + s.dir + "/go", Blocking: true})
+		}
+		return nil
+	})
+	if err != nil || !told {
+		t.Fatalf("an attempt: told %t, %v", told, err)
+	}
+	if _, err := s.KeepAttempt(ctx, id); err != nil {
+		t.Error(err)
+	}
+	last := s.sh(t, "rm go; echo 3 > step")
+	_, err = s.Bisect(ctx, api.BisectRequest{
+		Good: api.StateRef(first.After), Bad: api.StateRef(last.After), Command: "echo > junk; sleep 600", Timeout: 900,
+	}, func(api.BisectEvent) error { return seen })
+	if !errors.Is(err, seen) {
+		t.Errorf("a bisect: got %v", err)
+	}
+	s.prints(t, "cat step; ls junk 2>/dev/null", "3") // the client left, and the present is restored
 }

@@ -227,6 +227,13 @@ func TestGateway(t *testing.T) { //nolint:tparallel // one test ends a gateway o
 	s, c, to := sandboxBehind(t, first)
 
 	t.Run("contract", func(t *testing.T) { contract.Suite(t, c.Do, "/workspace") })
+	t.Run("undo", func(t *testing.T) {
+		s, c, _ := sandboxBehind(t, first)
+		contract.Undo(t, c, "/workspace")
+		if err := first.driver.Delete(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("rolling restart", func(t *testing.T) {
 		result, limit := make(chan error, 1), 120.0
 		go func() {
@@ -332,6 +339,7 @@ func TestContractByPortForward(t *testing.T) {
 		t.Fatal(err)
 	}
 	contract.Suite(t, clientOf(t, s).Do, "/workspace")
+	contract.Undo(t, clientOf(t, s), "/workspace")
 }
 
 // Doctor says that the network of this node enforces no policies.
