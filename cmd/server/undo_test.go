@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
@@ -147,5 +149,77 @@ func TestKilledDuringRestore(t *testing.T) {
 	}
 	if broken == 0 {
 		t.Error("no attempt broke a restore off")
+	}
+}
+
+// What an upgrade finds open ends well: an attempt stays open, a bisect that force cuts off has its present restored, and a
+// restore is waited for, or ended by the next program.
+func TestUpgradeDuringUndo(t *testing.T) {
+	t.Parallel()
+	one, two := build(t, "one", "-X main.release=v1", "."), build(t, "two", "-X main.release=v2", ".")
+	s := startUpgradable(t, one, []string{"SESSION_API_KEY=k"}, append(otherUser(t), "--changes", "undo")...)
+	c, err := client.New(client.Config{BaseURL: "unix://" + filepath.Join(s.dir, "s"), Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	programs := map[string]string{"v1": one, "v2": two}
+	upgrade := func(version, query string) {
+		t.Helper()
+		if status, _, answer := s.upgrade(programs[version], query); status != http.StatusOK {
+			t.Fatalf("%s: got %d %s", query, status, answer)
+		}
+		s.replaced(version)
+		testhelp.Eventually(t, func() bool { status, _ := s.do("GET", "/readyz", nil); return status == http.StatusOK }, "%s is ready", version)
+	}
+	exists := func(pattern string) bool {
+		names, err := filepath.Glob(filepath.Join(s.work, pattern))
+		return err == nil && len(names) > 0
+	}
+	const look, whole = "ls -A | wc -l; cat n f7", "3001\n0\n7"
+	s.run("i=0; while [ $i -lt 3000 ]; do echo $i > f$i; i=$((i+1)); done; echo 0 > n")
+	if _, err := c.Checkpoint(t.Context(), api.CheckpointRequest{Name: "whole"}); err != nil {
+		t.Fatal(err)
+	}
+
+	id, _, err := c.Attempt(t.Context(), api.Request{Action: api.RunAction{Command: "rm f*; echo 1 > n", Blocking: true}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upgrade("v2", "")
+	if _, err := c.DiscardAttempt(t.Context(), id, false); err != nil {
+		t.Error(err)
+	}
+	s.want("after the attempt", s.run(look), whole)
+
+	s.run("echo 2 > n")
+	s.run("echo 3 > n")
+	if _, err := c.Checkpoint(t.Context(), api.CheckpointRequest{Name: "bad"}); err != nil {
+		t.Fatal(err)
+	}
+	s.run("echo 0 > n")
+	var open sync.WaitGroup
+	open.Go(func() {
+		_, err := c.Bisect(t.Context(), api.BisectRequest{Good: "whole", Bad: "bad", Command: "rm f*; echo > junk; sleep 1000", Timeout: 2000},
+			func(api.BisectEvent) error { return nil })
+		if err == nil {
+			t.Error("the bisect has a result")
+		}
+	})
+	testhelp.Eventually(t, func() bool { return exists("junk") }, "the bisect tests")
+	if status, _, answer := s.upgrade(one, "wait=0"); status != http.StatusConflict || !strings.Contains(answer, "/v1/bisect") {
+		t.Errorf("during a bisect: got %d %s", status, answer)
+	}
+	upgrade("v1", "wait=0&force=true")
+	open.Wait()
+	s.want("after the bisect", s.run(look), whole)
+
+	for _, to := range [][2]string{{"v2", "wait=600"}, {"v1", "wait=0&force=true"}} {
+		s.run("rm f*")
+		open.Go(func() { _, _ = c.Restore(t.Context(), api.RestoreRequest{To: "whole"}) })
+		testhelp.Eventually(t, func() bool { return exists(".actiond-restore-*") || exists("f*") }, "the restore")
+		upgrade(to[0], to[1])
+		open.Wait()
+		s.want("after the restore", s.run(look), whole)
 	}
 }
