@@ -163,6 +163,7 @@ func TestFacts(t *testing.T) {
 		{"moved over", "write a 1\nwrite b 2", "mv a b", "deleted a, modified b"},
 		{"moved into the place of a moved one", "mkdir d\nwrite d/a 1\nwrite b 2", "mv d e\nrm e/a\nmv b e/a", "deleted d/a, renamed e from d, renamed e/a from b"},
 		{"moved into the place of a directory in a moved one", "mkdir d/a\nwrite d/a/x 1\nwrite b 2", "mv d e\nrm e/a\nmv b e/a", "deleted d/a, deleted d/a/x, renamed e from d, renamed e/a from b"},
+		{"a moved one in the place of a directory in a moved one", "mkdir d/a\nwrite d/a/x 1\nmkdir b", "mv d e\nrm e/a\nmv b e/a\nwrite e/a/x 2", "created e/a/x, deleted d/a, deleted d/a/x, renamed e from d, renamed e/a from b"},
 		{"another type in a moved one", "mkdir d/a\nwrite d/a/x 1", "mv d e\nrm e/a\nwrite e/a 1", "deleted d/a/x, modified e/a, renamed e from d"},
 		{"replaced in a moved one", "mkdir d\nwrite d/a 1", "mv d e\nwrite b 2\nmv b e/a", "modified e/a, renamed e from d"},
 		{"swap", "write a 1\nwrite b 2", "swap a b", "modified a, modified b"},
@@ -194,9 +195,13 @@ func TestFacts(t *testing.T) {
 				do(t, dir, test.before)
 				watched := track(t, changes.Config{Root: dir})
 				listed := track(t, changes.Config{Root: dir, MaxWatches: -1})
-				before, beforeListed := step(t, watched), step(t, listed)
+				before, beforeListed, treeBefore := step(t, watched), step(t, listed), tree(t, dir)
 				do(t, dir, test.after)
 				after := step(t, watched)
+				all := changes.Compare(before, after, changes.Limits{Facts: 1 << 30, Bytes: 1 << 30})
+				if wrong := check(treeBefore, tree(t, dir), all); wrong != "" && all.Ignored == nil {
+					t.Errorf("%s: a comparison of all contents says: %s", place, wrong)
+				}
 				if got := facts(changes.Compare(before, after, changes.Limits{})); got != test.want {
 					t.Errorf("%s: got  %s\nwant %s", place, got, test.want)
 				}

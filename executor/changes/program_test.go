@@ -402,6 +402,17 @@ func check(before, after map[string]entry, got *changes.Changes) string {
 			owner[to], depth[to] = path, len(with)
 		}
 	}
+	// What was in the directory of the other is gone with it.
+	gone := func(path string) bool {
+		for dir := path; renames[dir] == "" && filepath.Dir(dir) != "."; dir = filepath.Dir(dir) {
+			to, _ := moved(filepath.Dir(dir))
+			if owner[to] != filepath.Dir(dir) {
+				return true
+			}
+		}
+		return false
+	}
+	maps.DeleteFunc(owner, func(_, path string) bool { return gone(path) })
 	want := map[changes.Op]map[string]bool{changes.Created: {}, changes.Deleted: {}, changes.Modified: {}, changes.Meta: {}, changes.Renamed: said[changes.Renamed]}
 	for path, b := range before {
 		to, _ := moved(path)
