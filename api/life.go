@@ -161,7 +161,7 @@ func (v *Variables) UnmarshalJSON(data []byte) error {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		value, ok := object[name].(string)
 		switch {
-		case !envName.MatchString(name):
+		case !envName().MatchString(name):
 			return &ownError{Excerpt(name) + " is no name of a variable: letters, digits and underscores, no digit first"}
 		case !ok:
 			return &ownError{"the value of " + name + " must be a string, got " + Describe(object[name])}

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"github.com/actiond/actiond/internal/lazyregexp"
 )
 
 // ClaimNetwork connects a sandbox without a network to the egress proxy, which keeps its policy.
@@ -55,7 +56,7 @@ func (n *ClaimNetwork) UnmarshalJSON(data []byte) (err error) {
 		if at, err := netip.ParseAddrPort(n.Egress); err != nil || at.Port() == 0 || at.Addr().Zone() != "" {
 			return &ownError{"with a token, egress must be IP:PORT, got " + Excerpt(n.Egress)}
 		}
-		if len(n.Token) > maxToken || !tokenPattern.MatchString(n.Token) {
+		if len(n.Token) > maxToken || !tokenPattern().MatchString(n.Token) {
 			return &ownError{"token must be at most 256 letters, digits, dots and hyphens"}
 		}
 		return nil
@@ -71,4 +72,4 @@ func (n *ClaimNetwork) UnmarshalJSON(data []byte) (err error) {
 const maxToken = 256
 
 // A token becomes part of a header.
-var tokenPattern = regexp.MustCompile(`^[0-9A-Za-z.-]+$`)
+var tokenPattern = lazyregexp.New(`^[0-9A-Za-z.-]+$`)

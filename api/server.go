@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/actiond/actiond/internal/lazyregexp"
 )
 
 // KeyHeader carries the session key of a sandbox.
@@ -200,8 +201,8 @@ func DecodeMCPServers(body []byte) ([]MCPServer, error) {
 }
 
 var (
-	mcpName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
-	envName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+	mcpName = lazyregexp.New(`^[a-zA-Z0-9_-]+$`)
+	envName = lazyregexp.New(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 )
 
 func decodeMCPServer(raw jsontext.Value) (MCPServer, error) {
@@ -213,7 +214,7 @@ func decodeMCPServer(raw jsontext.Value) (MCPServer, error) {
 	if s.Env == nil {
 		s.Env = VariablePairs{}
 	}
-	if !mcpName.MatchString(s.Name) {
+	if !mcpName().MatchString(s.Name) {
 		return MCPServer{}, fmt.Errorf("name must be letters, digits, - and _, got %s", Excerpt(s.Name))
 	}
 	if len(strings.Fields(s.Command)) != 1 {
@@ -266,7 +267,7 @@ func (p *VariablePairs) UnmarshalJSON(data []byte) error {
 		for pair := range strings.SplitSeq(v, ",") {
 			pair = strings.TrimSpace(pair)
 			key, value, ok := strings.Cut(pair, "=")
-			if key = strings.TrimSpace(key); ok && envName.MatchString(key) {
+			if key = strings.TrimSpace(key); ok && envName().MatchString(key) {
 				(*p)[key] = value
 			} else if pair != "" {
 				return &wantError{want: "an object, or KEY=VALUE pairs with commas between them"}

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"golang.org/x/net/idna"
 
+	"github.com/actiond/actiond/internal/lazyregexp"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -45,7 +45,7 @@ const (
 
 // The last label begins with a letter, so that no number is a name: inet_aton reads 0x7f.1 and
 // 2130706433 as 127.0.0.1.
-var namePattern = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]*[a-z0-9_])?\.)*[a-z]([a-z0-9-]*[a-z0-9])?$`)
+var namePattern = lazyregexp.New(`^([a-z0-9_]([a-z0-9_-]*[a-z0-9_])?\.)*[a-z]([a-z0-9-]*[a-z0-9])?$`)
 
 // ParseHost parses a host name or an address, with or without brackets, from an untrusted client.
 // A mapped IPv4 address becomes that address. Names must be in the form of DNS: a name with other
@@ -71,7 +71,7 @@ func ParseHost(text string) (Host, error) {
 var errHost = errors.New("it is neither a host name nor an address")
 
 func isName(name string) bool {
-	if len(name) > maxName || !namePattern.MatchString(name) {
+	if len(name) > maxName || !namePattern().MatchString(name) {
 		return false
 	}
 	for label := range strings.SplitSeq(name, ".") {

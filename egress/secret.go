@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/textproto"
-	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/actiond/actiond/internal/lazyregexp"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -72,8 +72,8 @@ const (
 )
 
 var (
-	secretName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	secretName   = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+	variableName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 // framing are the headers that say how a request is to be read, which are the proxy's to set.
@@ -108,7 +108,7 @@ func (s *Secret) complete(earlier *Secret) {
 // Check returns the error in s, without its value, or nil.
 func (s *Secret) Check() error {
 	switch n := len(s.Hosts); {
-	case len(s.Name) > maxSecretName || !secretName.MatchString(s.Name):
+	case len(s.Name) > maxSecretName || !secretName().MatchString(s.Name):
 		return errors.New("a name has 1 to 64 letters, digits, and _ . - behind the first")
 	case n == 0:
 		return errors.New("it has no hosts")
@@ -118,7 +118,7 @@ func (s *Secret) Check() error {
 		return errors.New("its hosts must be names, without wildcards, addresses and ports")
 	case !httpguts.ValidHeaderFieldName(s.header()), slices.Contains(framing, s.header()), strings.HasPrefix(s.header(), "Proxy-"):
 		return errors.New("its header cannot be set")
-	case s.Var != "" && (len(s.Var) > maxVariableName || !variableName.MatchString(s.Var)):
+	case s.Var != "" && (len(s.Var) > maxVariableName || !variableName().MatchString(s.Var)):
 		return errors.New("its var is not the name of a variable")
 	case len(s.Value) < minValue, len(s.Value) > maxValue, !isVisible(string(s.Value)):
 		return fmt.Errorf("its value must have %d to %d visible ASCII characters", minValue, maxValue)

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/lazyregexp"
 )
 
 // Conf is the policy of one sandbox as the controller keeps it.
@@ -168,11 +168,11 @@ var (
 )
 
 // The controller's other files have shorter names.
-var idPattern = regexp.MustCompile(`^[0-9a-z]{8}[0-9a-z]*$`)
+var idPattern = lazyregexp.New(`^[0-9a-z]{8}[0-9a-z]*$`)
 
 const maxID = 64
 
-func isID(id string) bool { return len(id) <= maxID && idPattern.MatchString(id) }
+func isID(id string) bool { return len(id) <= maxID && idPattern().MatchString(id) }
 
 // Apply sets the policy of a sandbox. The first one opens its socket, if it has one; with a later one,
 // connections that it refuses have ended when Apply returns. The error wraps ErrStale for a

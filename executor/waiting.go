@@ -2,7 +2,6 @@ package executor
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/actiond/actiond/executor/ports"
 	"github.com/actiond/actiond/executor/process"
 	"github.com/actiond/actiond/executor/waiting"
+	"github.com/actiond/actiond/internal/lazyregexp"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -104,12 +104,12 @@ func waitingOf(f waiting.Finding, at place, ports map[int][]int) *api.Waiting {
 }
 
 // sequence is a control sequence of a terminal, or a command to the operating system.
-var sequence = regexp.MustCompile("\x1b(\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(\x07|\x1b\\\\)?|[ -/]*[0-~])")
+var sequence = lazyregexp.New("\x1b(\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(\x07|\x1b\\\\)?|[ -/]*[0-~])")
 
 // prompt returns the last line of an output without its control sequences, and without
 // what a carriage return has had overwritten.
 func prompt(line string) string {
-	line = strings.TrimRight(sequence.ReplaceAllString(line, ""), "\r")
+	line = strings.TrimRight(sequence().ReplaceAllString(line, ""), "\r")
 	line = line[strings.LastIndexByte(line, '\r')+1:]
 	return shorten.Text(strings.TrimSpace(waiting.Printable(line)), maxPrompt)
 }

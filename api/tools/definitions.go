@@ -25,7 +25,7 @@ type Definition struct {
 // unknown dialect has no tools.
 func Definitions(dialect string, can func(action string) bool) []Definition {
 	list := []Definition{}
-	for _, t := range dialects[cmp.Or(dialect, Default)] {
+	for _, t := range dialects()[cmp.Or(dialect, Default)] {
 		if t.needs != "" && !can(t.needs) {
 			continue
 		}

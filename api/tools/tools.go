@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/actiond/actiond/api"
 )
@@ -62,28 +63,30 @@ func Parse(dialect, name, arguments string) (Call, *Error) {
 
 // Dialects returns the names of the dialects, sorted.
 func Dialects() []string {
-	return slices.Sorted(maps.Keys(dialects))
+	return slices.Sorted(maps.Keys(dialects()))
 }
 
 // Known reports whether a dialect exists; the empty one is Default.
 func Known(dialect string) bool {
-	_, ok := dialects[cmp.Or(dialect, Default)]
+	_, ok := dialects()[cmp.Or(dialect, Default)]
 	return ok
 }
 
 // dialects is the table of all tools that a model may call.
-var dialects = map[string][]tool{
-	Default:                        slices.Concat(openHands, workspaceTools),
-	string(api.DialectOpenHandsV1): slices.Concat(openHandsV1, workspaceTools),
-	string(api.DialectGemini):      slices.Concat(gemini, workspaceTools),
-	string(api.DialectStrands):     slices.Concat(strands, workspaceTools),
-	string(api.DialectAnthropic):   slices.Concat(anthropic, workspaceTools),
-}
+var dialects = sync.OnceValue(func() map[string][]tool {
+	return map[string][]tool{
+		Default:                        slices.Concat(openHands, workspaceTools),
+		string(api.DialectOpenHandsV1): slices.Concat(openHandsV1, workspaceTools),
+		string(api.DialectGemini):      slices.Concat(gemini, workspaceTools),
+		string(api.DialectStrands):     slices.Concat(strands, workspaceTools),
+		string(api.DialectAnthropic):   slices.Concat(anthropic, workspaceTools),
+	}
+})
 
 // find looks a tool up by one of its names.
 func find(dialect, name string) (*tool, *Error) {
 	dialect = cmp.Or(dialect, Default)
-	tools, ok := dialects[dialect]
+	tools, ok := dialects()[dialect]
 	if !ok {
 		return nil, &Error{Code: UnknownTool, Text: fmt.Sprintf("dialect %s is unknown; dialects are %s", api.Excerpt(dialect), strings.Join(Dialects(), ", "))}
 	}

@@ -241,7 +241,7 @@ func (m message) addTo(o *output) (idle bool) {
 	case "display_data", "execute_result":
 		o.show(c.Data)
 	case "error":
-		o.write(anyColour.ReplaceAllString(strings.Join(c.Traceback, "\n"), ""))
+		o.write(anyColour().ReplaceAllString(strings.Join(c.Traceback, "\n"), ""))
 		o.raised = true
 	case "status":
 		return c.ExecutionState == "idle"

@@ -3,8 +3,9 @@ package notebook
 import (
 	"encoding/base64"
 	"fmt"
-	"regexp"
 	"strings"
+
+	"github.com/actiond/actiond/internal/lazyregexp"
 )
 
 const (
@@ -83,11 +84,11 @@ func isBase64(s string) bool {
 }
 
 // colour matches the sequences that the reference removes, no more.
-var colour = regexp.MustCompile(`\x1b\[\d+(;\d+){0,2}m`)
+var colour = lazyregexp.New(`\x1b\[\d+(;\d+){0,2}m`)
 
 // anyColour matches the sequences that IPython puts into tracebacks, also when it was
 // set to more colours than the reference removes.
-var anyColour = regexp.MustCompile(`\x1b\[[\d;:]*m`)
+var anyColour = lazyregexp.New(`\x1b\[[\d;:]*m`)
 
 // text returns the text without colours, shortened in the middle where there
 // was too much.
@@ -105,5 +106,5 @@ func (o *output) text() string {
 	if !strings.Contains(text, "\x1b") {
 		return text
 	}
-	return colour.ReplaceAllString(text, "")
+	return colour().ReplaceAllString(text, "")
 }

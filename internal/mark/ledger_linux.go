@@ -7,7 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
-	"regexp"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -25,8 +25,14 @@ const (
 	maxLedger = 1 << 20
 )
 
-// recordable matches the marks that a ledger accepts: no other variable ends a process.
-var recordable = regexp.MustCompile(`^ACTIOND_[A-Z]+=[A-Z2-7]{26}$`)
+// recordable reports whether a ledger accepts a mark, ACTIOND_ and letters with 26 digits of
+// base 32: no other variable ends a process.
+func recordable(mark string) bool {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	name, value, _ := strings.Cut(mark, "=")
+	name, ok := strings.CutPrefix(name, "ACTIOND_")
+	return ok && name != "" && len(value) == 26 && strings.Trim(name, letters) == "" && strings.Trim(value, letters+"234567") == ""
+}
 
 // Ledger records marks in a file before processes with them are started, so that the next
 // server finds the processes of one that died. A nil Ledger records nothing. Its methods may be called
@@ -72,7 +78,7 @@ func (l *Ledger) load() error {
 	data, err := io.ReadAll(io.LimitReader(l.file, maxLedger))
 	for l.end = 0; (l.end+1)*slotSize <= int64(len(data)); l.end++ {
 		mark := string(bytes.TrimRight(data[l.end*slotSize:(l.end+1)*slotSize], "\x00"))
-		if recordable.MatchString(mark) {
+		if recordable(mark) {
 			l.slots[mark] = l.end
 		} else {
 			l.free = append(l.free, l.end)
@@ -102,7 +108,7 @@ func (l *Ledger) Add(mark string) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.slots[mark]; ok || !recordable.MatchString(mark) {
+	if _, ok := l.slots[mark]; ok || !recordable(mark) {
 		return nil
 	}
 	at := l.end
