@@ -395,13 +395,13 @@ func (s *States) save(kept []*numbered, only uint64) error {
 // write writes the list, if it is not the written one.
 func (s *States) write() error {
 	s.mu.Lock()
-	changed := s.changed
+	if !s.changed {
+		s.mu.Unlock()
+		return nil
+	}
 	text := s.list()
 	s.changed = false
 	s.mu.Unlock()
-	if !changed {
-		return nil
-	}
 	root, err := hostpath.OpenPrivate(s.cfg.Dir)
 	if err != nil {
 		return err
@@ -424,10 +424,12 @@ func (s *States) write() error {
 
 // list returns the list as a text. s.mu is held.
 func (s *States) list() []byte {
-	text := fmt.Appendf(nil, "root %q\n", s.t.cfg.Root)
+	const line = 80 // more bytes than that of a state has
+	text := fmt.Appendf(make([]byte, 0, line*(len(s.all)+1)), "root %q\n", s.t.cfg.Root)
 	for _, k := range s.all {
 		if k.saved {
-			text = fmt.Appendf(text, "%d %x\n", k.n, k.sum)
+			text = append(strconv.AppendUint(text, k.n, 10), ' ')
+			text = append(hex.AppendEncode(text, k.sum[:]), '\n')
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.pins)) {
