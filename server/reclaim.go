@@ -39,8 +39,7 @@ func (r *reclaimer) after() {
 	time.AfterFunc(reclaimPause, func() {
 		r.missed.Store(false)
 		begun := time.Now()
-		runtime.GC() // what a sync.Pool holds outlasts one collection
-		debug.FreeOSMemory()
+		giveBack()
 		time.AfterFunc(min(max(reclaimPause, 50*time.Since(begun)), longestPause), func() {
 			r.active.Store(false)
 			if r.missed.Load() {
@@ -48,6 +47,12 @@ func (r *reclaimer) after() {
 			}
 		})
 	})
+}
+
+// giveBack gives the free memory back to the system.
+func giveBack() {
+	runtime.GC() // what a sync.Pool holds outlasts one collection
+	debug.FreeOSMemory()
 }
 
 // heldMemory is how many bytes the runtime has from the system.

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -301,7 +300,7 @@ func New(cfg Config) *Server {
 	if cfg.Inherited != nil {
 		s.inherit(*cfg.Inherited)
 	}
-	s.release = time.AfterFunc(releaseTime, debug.FreeOSMemory)
+	s.release = time.AfterFunc(releaseTime, giveBack)
 	s.usage = newUsage(s.started)
 	s.metrics = newMetrics(s)
 	s.actions = actions.New(actions.Config{

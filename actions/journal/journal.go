@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -102,6 +103,7 @@ type Journal struct {
 	marked         age // the last one that was recorded
 	log            *log
 	text           *log // log, unless texts are kept in memory only
+	texts          texts
 	byID           map[string]*Action
 	actions        []*Action // by n
 	next           uint64
@@ -122,6 +124,31 @@ type Journal struct {
 	buf            []byte
 	intents        []byte // for the payload of one record
 	closed         bool
+}
+
+// texts keeps short texts together. Each in an object of its own would keep the memory around it: the runtime gives back
+// pages without objects alone, and those of other requests lay between.
+type texts struct{ current strings.Builder }
+
+const (
+	// textsSize is how many bytes are kept together, until the last action with one of them is forgotten.
+	textsSize = 4 << 10
+	// maxKept is the longest text that is copied.
+	maxKept = 256
+)
+
+// keep returns a copy of a short text, or the text.
+func (t *texts) keep(text string) string {
+	if len(text) > maxKept {
+		return text
+	}
+	begin := t.current.Len()
+	if begin+len(text) > t.current.Cap() {
+		t.current, begin = strings.Builder{}, 0
+		t.current.Grow(textsSize)
+	}
+	t.current.WriteString(text)
+	return t.current.String()[begin:]
 }
 
 // log is a sequence of files.
@@ -321,6 +348,7 @@ func (j *Journal) Reserve(in Intent) (a *Action, isNew bool, err error) {
 	if j.cfg.NoText {
 		in.Text = ""
 	}
+	in.ID, in.Session, in.Text = j.texts.keep(in.ID), j.texts.keep(in.Session), j.texts.keep(in.Text)
 	a = &Action{j: j, in: in, n: j.next, begin: time.Now().UnixNano(), begun: j.age()}
 	j.next++
 	j.add(a, Reserved)
