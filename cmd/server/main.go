@@ -28,6 +28,7 @@ import (
 
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/cmd/server/internal/pid1"
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
@@ -40,7 +41,7 @@ func main() {
 	// Whatever the launcher left open is not the commands' business.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if len(os.Args) > 1 && os.Args[1] == "init" {
-		status, err := runInit(os.Args[2:])
+		status, err := pid1.Run(os.Args[2:])
 		if err != nil {
 			_, _ = fmt.Fprintf(os.Stderr, "server: %v\n", err)
 			status = 1

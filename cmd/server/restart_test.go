@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/cmd/server/internal/pid1"
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
@@ -208,7 +209,7 @@ func TestBindsFirst(t *testing.T) { //nolint:paralleltest // it sets a variable
 func TestRestartBound(t *testing.T) {
 	t.Parallel()
 	s := inContainer(t, buildServer(t))
-	for range maxRestarts {
+	for range pid1.MaxRestarts {
 		s.crash()
 	}
 	if err := syscall.Kill(s.server(), syscall.SIGSEGV); err != nil {
@@ -216,27 +217,7 @@ func TestRestartBound(t *testing.T) {
 	}
 	_ = s.cmd.Wait()
 	const want = "server: its server crashed 6 times within 10m0s, at last: the server ended with status 2"
-	if got := s.cmd.ProcessState.ExitCode(); got != crashedStatus || !strings.Contains(s.log.String(), want) {
+	if got := s.cmd.ProcessState.ExitCode(); got != pid1.CrashedStatus || !strings.Contains(s.log.String(), want) {
 		t.Errorf("it ended with %d:\n%s", got, &s.log)
-	}
-}
-
-// Crashes count for so long a time, and each pause is longer than the one before.
-func TestCrashes(t *testing.T) {
-	t.Parallel()
-	var p initProcess
-	now := time.Now()
-	for i, want := range []time.Duration{1e8, 2e8, 4e8, 8e8, 16e8} { // nanoseconds
-		if pause, again := p.crashed(now.Add(time.Duration(i) * time.Second)); !again || pause != want {
-			t.Errorf("crash %d: %v, %v", i, pause, again)
-		}
-	}
-	late := p
-	late.crashes = slices.Clone(p.crashes)
-	if _, again := p.crashed(now.Add(5 * time.Second)); again {
-		t.Error("a sixth crash was forgiven")
-	}
-	if pause, again := late.crashed(now.Add(restartTime + 1500*time.Millisecond)); !again || pause != 8*firstPause {
-		t.Errorf("with two crashes forgotten: %v, %v", pause, again)
 	}
 }

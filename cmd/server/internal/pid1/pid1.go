@@ -1,4 +1,6 @@
-package main
+// Package pid1 is the first process of a sandbox whose platform brings none: it starts the server, passes signals on to
+// it, starts it again after a crash, and reaps orphans.
+package pid1
 
 import (
 	"errors"
@@ -19,15 +21,15 @@ import (
 var passedOn = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 
 const (
-	// A server that crashed more often than this in so long a time ends its sandbox.
-	maxRestarts = 5
+	// MaxRestarts is how often a server may crash within restartTime before its sandbox ends.
+	MaxRestarts = 5
 	restartTime = 10 * time.Minute
 	// firstPause comes before the first of these restarts, twice as long a one before the next.
 	firstPause = 100 * time.Millisecond
 	// endTime is how long PID 1 waits for processes that it killed; one may hang in the kernel.
 	endTime = 5 * time.Second
-	// crashedStatus is PID 1's where the server crashed too often. Drivers know it.
-	crashedStatus = 70
+	// CrashedStatus is PID 1's where the server crashed too often. Drivers know it.
+	CrashedStatus = 70
 	// memoryFD is where the server finds its memory.
 	memoryFD = 3
 	// reasonFile is where Kubernetes reads why a container ended.
@@ -44,12 +46,12 @@ type initProcess struct {
 	crashes  []time.Time
 }
 
-// runInit starts this program with args, passes signals on to it, and reaps the orphans of
+// Run starts this program with args, passes signals on to it, and reaps the orphans of
 // the sandbox. As PID 1 it starts a server again that crashed after it had begun to serve,
 // with what it kept in its memory. Otherwise it returns the server's exit status when that
 // ends, 128 and the signal's number if one ended it. All other processes of the container
 // end with the server.
-func runInit(args []string) (status int, err error) {
+func Run(args []string) (status int, err error) {
 	// Orphans come to it also where it is not PID 1.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("taking in orphans: %w", err)
@@ -91,9 +93,9 @@ func runInit(args []string) (status int, err error) {
 			err = fmt.Errorf("its server crashed %d times within %v, at last: %w", len(p.crashes), restartTime, err)
 			giveReason(err.Error())
 			_, _ = fmt.Fprintf(os.Stderr, "server: %v\n", err)
-			return crashedStatus, nil
+			return CrashedStatus, nil
 		}
-		_, _ = fmt.Fprintf(os.Stderr, "server: %v; it is started again in %v, crash %d of %d within %v\n", err, pause, len(p.crashes), maxRestarts, restartTime)
+		_, _ = fmt.Fprintf(os.Stderr, "server: %v; it is started again in %v, crash %d of %d within %v\n", err, pause, len(p.crashes), MaxRestarts, restartTime)
 		if !p.wait(pause) {
 			giveReason("")
 			return status, nil
@@ -166,7 +168,7 @@ func (p *initProcess) endOthers() {
 // crashed counts a crash, and says after which pause the server is started again, if it is.
 func (p *initProcess) crashed(now time.Time) (pause time.Duration, again bool) {
 	p.crashes = append(slices.DeleteFunc(p.crashes, func(at time.Time) bool { return now.Sub(at) > restartTime }), now)
-	return firstPause << (len(p.crashes) - 1), len(p.crashes) <= maxRestarts
+	return firstPause << (len(p.crashes) - 1), len(p.crashes) <= MaxRestarts
 }
 
 // wait returns false if the server would have been told to end meanwhile.
