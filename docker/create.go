@@ -203,6 +203,9 @@ func (h *Host) wake(ctx context.Context, s *instance, n stateFile) error {
 func (h *Host) make(ctx context.Context, spec *sandbox.Spec, c creation) (made *instance, err error) {
 	learned, err := h.learn(ctx)
 	if err != nil {
+		if err := h.lostSocket(s); err != nil {
+			return err
+		}
 		return nil, err
 	}
 	if err := h.network(ctx, spec.Network); err != nil {

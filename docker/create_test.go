@@ -628,6 +628,37 @@ func TestStartRestored(t *testing.T) {
 }
 
 // A sandbox that was started and not claimed runs, and is of no use.
+// The server of a sandbox listens on a socket that is gone from the state directory, which came
+// back from a backup under it: no wait makes another appear.
+func TestStartWithoutSocket(t *testing.T) {
+	t.Parallel()
+	var state string
+	f := dockertest.New(t)
+	h := fakeHost(t, f, func(c *docker.Config) { state = c.StateDir })
+	spec := sandbox.Spec{Image: "debian", Key: "k"}
+	s, err := h.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(state, "sandboxes", s.ID, "run", "sock")
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	f.Lock()
+	f.Containers[s.Instance].Exit.StartedAt = time.Now().Add(-time.Hour).Format(time.RFC3339Nano)
+	f.Unlock()
+	want := fmt.Sprintf("socket %s is gone; run 'runtimectl stop %s', then 'runtimectl start %s'", socket, s.ID, s.ID)
+	if err := h.Start(t.Context(), s); !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), want) {
+		t.Errorf("Start: got %v, want %s", err, want)
+	}
+	if _, err := h.Create(t.Context(), spec); !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), want) {
+		t.Errorf("Create with its key: got %v, want %s", err, want)
+	}
+	if err := errors.Join(h.Stop(t.Context(), s, 0), h.Start(t.Context(), s)); err != nil {
+		t.Errorf("stopped and started: %v", err)
+	}
+}
+
 func TestStartThatFails(t *testing.T) {
 	t.Parallel()
 	agent := &fakeAgent{keys: map[string]string{}}

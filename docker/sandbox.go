@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,6 +29,7 @@ type instance struct {
 	origin    string // the sandbox's id when it was created, the name of its directory
 	transport string // "socket" or "port"
 	port      uint16
+	started   time.Time // as of the last refresh; zero where it never ran
 }
 
 // own returns the instance of a sandbox. It fails with ErrNotFound for one
@@ -285,7 +287,10 @@ func (h *Host) relaunch(ctx context.Context, s *instance, n stateFile) error {
 			return err
 		}
 	}
-	if s.transport == "socket" {
+	if err := h.lostSocket(s); err != nil {
+		return err
+	}
+	if s.transport == "socket" && stopped {
 		if err := h.restoreRun(ctx, s); err != nil {
 			return err
 		}
@@ -302,6 +307,19 @@ func (h *Host) restoreRun(ctx context.Context, s *instance) error {
 	learned, err := h.learn(ctx)
 	if err != nil {
 		return err
+// lostSocket fails where a running sandbox has no socket and has had the time to make one: its
+// server listens on a socket that was removed, and only another start makes another.
+func (h *Host) lostSocket(s *instance) error {
+	if s.State == sandbox.Stopped || s.transport != "socket" || time.Since(s.started) < h.config.ReadyTimeout {
+		return nil
+	}
+	path := filepath.Join(h.state.runPath(s.origin), filepath.Base(insideSocket))
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil //nolint:nilerr // connecting tells what is wrong
+	}
+	return fmt.Errorf("%w: it runs and its socket %s is gone; run 'runtimectl stop %s', then 'runtimectl start %s'", sandbox.ErrConflict, path, s.ID, s.ID)
+}
+
 	}
 	if err := h.state.makeRun(s.origin); err != nil {
 		return err
@@ -434,3 +452,4 @@ func (h *Host) refresh(ctx context.Context, s *instance) error {
 	s.settle(info.State.Status)
 	return nil
 }
+	s.started = when(info.State.StartedAt)

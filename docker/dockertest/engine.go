@@ -87,7 +87,7 @@ type Container struct {
 	Config   *container.Config
 	Host     *container.HostConfig
 	State    container.ContainerState
-	Exit     container.State // how it ended: ExitCode and OOMKilled
+	Exit     container.State // StartedAt, or how it ended: ExitCode and OOMKilled
 	Created  time.Time
 	Root     string // the directory with its files
 	Served   bool   // its server was started once
@@ -229,7 +229,7 @@ func (e *Engine) run(c *Container) error {
 	if c.State == container.StateRunning {
 		return nil
 	}
-	c.State, c.Exit = container.StateRunning, container.State{}
+	c.State, c.Exit = container.StateRunning, container.State{StartedAt: e.now().Format(time.RFC3339Nano)}
 	if e.Dies {
 		e.end(c, 1)
 		return nil
