@@ -137,17 +137,15 @@ var errTaken = fmt.Errorf("%w: the engine has a container of this name already",
 // existing returns the sandbox of that id, running, or nil. The unfinished one of a
 // creator that died is removed.
 func (h *Host) existing(ctx context.Context, spec *sandbox.Spec, id string) (*instance, error) {
-	name := h.config.Prefix + id
-	info, err := h.inspect(ctx, "looking for container "+name, name)
-	if isNotFound(err) {
-		return nil, nil //nolint:nilnil // nothing is what was looked for
+	s, err := h.named(ctx, h.containerName(id))
+	if errors.Is(err, sandbox.ErrNotFound) { // earlier versions did not name the controller
+		s, err = h.named(ctx, h.config.Prefix+id)
+		if errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrConflict) {
+			return nil, nil //nolint:nilnil // nothing is what was looked for
+		}
 	}
 	if err != nil {
 		return nil, err
-	}
-	s, ours := h.sandbox(info.Name, info.ID, info.Config.Image, info.Config.Labels)
-	if !ours {
-		return nil, fmt.Errorf("%w: container %s has that name and is not a sandbox; remove or rename it", sandbox.ErrConflict, name)
 	}
 	if s.origin != id { // claimed from a pool: its lock has the id it was created with
 		unlock, err := h.state.lock(ctx, s.origin)
@@ -175,6 +173,23 @@ func (h *Host) existing(ctx context.Context, spec *sandbox.Spec, id string) (*in
 	return s, h.wake(ctx, s, n)
 }
 
+// named returns the sandbox whose container has a name. It fails with ErrNotFound or, where
+// the container is not one of this controller's sandboxes, with ErrConflict.
+func (h *Host) named(ctx context.Context, name string) (*instance, error) {
+	info, err := h.inspect(ctx, "looking for container "+name, name)
+	if isNotFound(err) {
+		return nil, sandbox.ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, ours := h.sandbox(info.Name, info.ID, info.Config.Image, info.Config.Labels)
+	if !ours {
+		return nil, fmt.Errorf("%w: container %s is not a sandbox of this state directory; remove or rename it", sandbox.ErrConflict, name)
+	}
+	return s, nil
+}
+
 // wake brings a finished sandbox to life again.
 func (h *Host) wake(ctx context.Context, s *instance, n stateFile) error {
 	if n.Egress && s.State != sandbox.Stopped { // relaunch does it for a stopped one
@@ -188,6 +203,9 @@ func (h *Host) wake(ctx context.Context, s *instance, n stateFile) error {
 			return err
 		}
 	case sandbox.Ready: // the caller that started it again may have died before the claim
+		if err := h.lostSocket(s); err != nil {
+			return err
+		}
 		if err := h.claimServer(ctx, s, n); err != nil {
 			return fmt.Errorf("claiming sandbox %s again: %w", s.ID, err)
 		}
@@ -203,9 +221,6 @@ func (h *Host) wake(ctx context.Context, s *instance, n stateFile) error {
 func (h *Host) make(ctx context.Context, spec *sandbox.Spec, c creation) (made *instance, err error) {
 	learned, err := h.learn(ctx)
 	if err != nil {
-		if err := h.lostSocket(s); err != nil {
-			return err
-		}
 		return nil, err
 	}
 	if err := h.network(ctx, spec.Network); err != nil {
@@ -310,7 +325,7 @@ func (h *Host) delivery(ctx context.Context, binary server, image string) (volum
 
 // undo removes the container and the directory of a failed creation.
 func (h *Host) undo(ctx context.Context, id string, made *instance) error {
-	target := h.config.Prefix + id
+	target := h.containerName(id)
 	if made != nil {
 		target = made.Instance
 	} else if info, err := h.engine.ContainerInspect(context.WithoutCancel(ctx), target); err == nil {
@@ -332,7 +347,7 @@ func (h *Host) undo(ctx context.Context, id string, made *instance) error {
 // container makes the container and does not start it.
 func (h *Host) container(ctx context.Context, spec *sandbox.Spec, c creation) (*instance, error) {
 	config, host := plan(spec, c)
-	name := h.config.Prefix + c.id
+	name := h.containerName(c.id)
 	h.config.Progress(c.id, sandbox.Creating, "the container "+name)
 	response, err := h.createContainer(ctx, config, host, name)
 	switch {

@@ -485,10 +485,11 @@ func TestCreateFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		name := f.Containers[s.Instance].Name
 		if err := h.Delete(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		made := f.Add("actiond-" + s.ID)
+		made := f.Add(name)
 		if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"}); !errors.Is(err, sandbox.ErrConflict) {
 			t.Errorf("got %v, want ErrConflict", err)
 		}
@@ -627,7 +628,6 @@ func TestStartRestored(t *testing.T) {
 	}
 }
 
-// A sandbox that was started and not claimed runs, and is of no use.
 // The server of a sandbox listens on a socket that is gone from the state directory, which came
 // back from a backup under it: no wait makes another appear.
 func TestStartWithoutSocket(t *testing.T) {
@@ -659,6 +659,7 @@ func TestStartWithoutSocket(t *testing.T) {
 	}
 }
 
+// A sandbox that was started and not claimed runs, and is of no use.
 func TestStartThatFails(t *testing.T) {
 	t.Parallel()
 	agent := &fakeAgent{keys: map[string]string{}}

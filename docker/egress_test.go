@@ -85,7 +85,7 @@ func TestEgressContainers(t *testing.T) {
 	if got := box.Tmpfs["/run/actiond-tls"]; got != "rw,nosuid,nodev,size=10485760,nr_inodes=64,mode=0755,noexec" {
 		t.Errorf("the certificates are in %q", got)
 	}
-	if !slices.Contains(f.Command("actiond-"+s.ID), "--start-fifo") {
+	if !slices.Contains(f.Command(s.Instance), "--start-fifo") {
 		t.Error("the server does not wait until the socket's directory was checked")
 	}
 	proxy := proxyOf(f)

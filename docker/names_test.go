@@ -93,6 +93,61 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
+// Gateways with state directories of their own may get the same key, such as the session
+// "default" of two tenants: each has its own sandbox.
+func TestControllersShareNoKey(t *testing.T) {
+	t.Parallel()
+	f := dockertest.New(t)
+	spec := sandbox.Spec{Image: "debian", Key: "openhands session default"}
+	var hosts []*docker.Host
+	var made []*sandbox.Sandbox
+	for range 2 {
+		h := fakeHost(t, f)
+		s, err := h.Create(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts, made = append(hosts, h), append(made, s)
+	}
+	if made[0].Instance == made[1].Instance {
+		t.Fatal("two controllers have one container")
+	}
+	if err := hosts[0].Delete(t.Context(), made[0]); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := hosts[1].Create(t.Context(), spec); err != nil || again.Instance != made[1].Instance {
+		t.Errorf("the same key again: got %v, %v, want %s", again, err, made[1].Instance)
+	}
+	if all, err := hosts[0].List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("the other controller lists %v, %v, want none", all, err)
+	}
+}
+
+// Version 0.1 named containers by the id alone.
+func TestContainerOfEarlierVersion(t *testing.T) {
+	t.Parallel()
+	f := dockertest.New(t)
+	h := fakeHost(t, f)
+	spec := sandbox.Spec{Image: "debian", Key: "k"}
+	made, err := h.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Lock()
+	f.Containers[made.Instance].Name = "actiond-" + made.ID
+	f.Unlock()
+	if again, err := h.Create(t.Context(), spec); err != nil || again.Instance != made.Instance {
+		t.Errorf("the same key: got %v, %v, want %s", again, err, made.Instance)
+	}
+	if s, err := h.Get(t.Context(), made.ID); err != nil || s.Instance != made.Instance {
+		t.Errorf("Get: %v, %v, want %s", s, err, made.Instance)
+	}
+	other := fakeHost(t, f)
+	if s, err := other.Create(t.Context(), spec); err != nil || s.Instance == made.Instance {
+		t.Errorf("of another controller: got %v, %v", s, err)
+	}
+}
+
 // The name belongs to a sandbox from the moment its creation begins until it is
 // removed, and a key finds its own sandbox whatever the name.
 func TestNameIsFreeAgain(t *testing.T) {

@@ -123,9 +123,10 @@ func (h *Host) bind(ctx context.Context, s *instance, n stateFile, spec *sandbox
 		return fmt.Errorf("claiming sandbox %s: %w", s.ID, err)
 	}
 	h.config.Progress(s.ID, sandbox.Ready, "its new name")
-	err := h.engine.ContainerRename(ctx, s.Instance, h.config.Prefix+id)
+	name := h.containerName(id)
+	err := h.engine.ContainerRename(ctx, s.Instance, name)
 	if isConflict(err) {
-		return fmt.Errorf("%w: container %s%s has that name", sandbox.ErrConflict, h.config.Prefix, id)
+		return fmt.Errorf("%w: container %s has that name", sandbox.ErrConflict, name)
 	}
 	return engineError(ctx, "naming sandbox "+id, err)
 }

@@ -56,11 +56,16 @@ func (h *Host) lock(ctx context.Context, box *sandbox.Sandbox) (s *instance, unl
 	return s, unlock, err
 }
 
+// containerName returns the name of a sandbox's container. It has the controller's name, since
+// one key gives the same id to sandboxes of two controllers.
+func (h *Host) containerName(id string) string { return h.config.Prefix + id + "-" + h.controller }
+
 // sandbox is the sandbox behind a container, or nothing if it is not ours:
 // labels alone do not make it ours, since an image can bring them along and a
 // container made from it by hand must never be touched.
 func (h *Host) sandbox(name, containerID, image string, labels map[string]string) (*instance, bool) {
 	id, ours := strings.CutPrefix(strings.TrimPrefix(name, "/"), h.config.Prefix)
+	id = strings.TrimSuffix(id, "-"+h.controller) // earlier versions gave names without it
 	if !ours || !sandbox.IsID(id) || !sandbox.IsID(labels[labelID]) ||
 		labels[labelManaged] != "sandbox" || labels[labelController] != h.controller {
 		return nil, false
@@ -302,11 +307,6 @@ func (h *Host) relaunch(ctx context.Context, s *instance, n stateFile) error {
 	return errors.Join(err, engineError(context.WithoutCancel(ctx), "stopping sandbox "+s.ID+" again", h.kill(ctx, s)))
 }
 
-// restoreRun makes the directory of the socket, which the engine mounts, where it is missing.
-func (h *Host) restoreRun(ctx context.Context, s *instance) error {
-	learned, err := h.learn(ctx)
-	if err != nil {
-		return err
 // lostSocket fails where a running sandbox has no socket and has had the time to make one: its
 // server listens on a socket that was removed, and only another start makes another.
 func (h *Host) lostSocket(s *instance) error {
@@ -320,6 +320,11 @@ func (h *Host) lostSocket(s *instance) error {
 	return fmt.Errorf("%w: it runs and its socket %s is gone; run 'runtimectl stop %s', then 'runtimectl start %s'", sandbox.ErrConflict, path, s.ID, s.ID)
 }
 
+// restoreRun makes the directory of the socket, which the engine mounts, where it is missing.
+func (h *Host) restoreRun(ctx context.Context, s *instance) error {
+	learned, err := h.learn(ctx)
+	if err != nil {
+		return err
 	}
 	if err := h.state.makeRun(s.origin); err != nil {
 		return err
@@ -449,7 +454,7 @@ func (h *Host) refresh(ctx context.Context, s *instance) error {
 			}
 		}
 	}
+	s.started = when(info.State.StartedAt)
 	s.settle(info.State.Status)
 	return nil
 }
-	s.started = when(info.State.StartedAt)

@@ -88,10 +88,27 @@ func (h *house) serve(name string) http.Handler {
 	return h.inhabited[name]
 }
 
+// idOf returns the id in the name of a container: actiond-ID-CONTROLLER.
+func idOf(name string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(name, "actiond-"), "-")
+	return id
+}
+
+// container returns the name of a sandbox's container.
+func (h *house) container(id string) string {
+	for name := range h.engine.States() {
+		if idOf(name) == id {
+			return name
+		}
+	}
+	return ""
+}
+
 // requests are those that the sandbox of an id got.
 func (h *house) requests(id string) []*http.Request {
+	name := h.container(id)
 	h.mu.Lock()
-	i := h.inhabited["actiond-"+id]
+	i := h.inhabited[name]
 	h.mu.Unlock()
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -352,7 +369,7 @@ func TestAllowRoot(t *testing.T) {
 	t.Parallel()
 	for _, allow := range []bool{false, true} {
 		h := newHouse(t, func(_ *house, c *gateway.Config) { c.Defaults.AllowRoot = allow })
-		command := h.engine.Command("actiond-" + h.make(t, `{"image":"debian"}`).ID)
+		command := h.engine.Command(h.container(h.make(t, `{"image":"debian"}`).ID))
 		if slices.Contains(command, "--allow-root") != allow {
 			t.Errorf("%t: the server is started by %q", allow, command)
 		}
@@ -599,7 +616,7 @@ func TestPool(t *testing.T) {
 	eventually(t, func() bool { return warm() == 1 })
 	want(t, h.ask(t, "GET", "/v1/sandboxes", "/v1/sandboxes", ""), 200, `[]`)
 	for name := range h.engine.States() {
-		if id, ok := strings.CutPrefix(name, "actiond-"); ok && len(id) == 12 {
+		if id := idOf(name); sandbox.IsID(id) {
 			want(t, h.through(t, id, "GET", "/x"), 404, "no such sandbox")
 			want(t, h.ask(t, "DELETE", "/v1/sandboxes/{id}", "/v1/sandboxes/"+id, ""), 404, "")
 		}
@@ -769,7 +786,7 @@ func TestServe(t *testing.T) {
 	if served != nil {
 		t.Error(served)
 	}
-	if all := h.engine.States(); all["actiond-"+s.ID] != "running" {
+	if all := h.engine.States(); all[h.container(s.ID)] != "running" {
 		t.Errorf("the sandbox does not live on: %v", all)
 	}
 }

@@ -36,9 +36,10 @@ func TestRemoveMade(t *testing.T) {
 	stay = append(stay, other.make(t, body, api.IdempotencyKeyHeader, "shared").ID)
 	h.make(t, body, api.IdempotencyKeyHeader, "shared")
 	again := h.make(t, body, api.IdempotencyKeyHeader, "again")
+	container := h.container(again.ID)
 	want(t, other.ask(t, "DELETE", "/v1/sandboxes/{id}", "/v1/sandboxes/"+again.ID, ""), 204, "")
 	h.mu.Lock()
-	delete(h.inhabited, "actiond-"+again.ID) // a new sandbox has a new server
+	delete(h.inhabited, container) // a new sandbox has a new server
 	h.mu.Unlock()
 	stay = append(stay, other.make(t, body, api.IdempotencyKeyHeader, "again").ID)
 
@@ -54,7 +55,7 @@ func TestRemoveMade(t *testing.T) {
 	}
 	var left []string
 	for name := range h.engine.States() {
-		left = append(left, name[len("actiond-"):])
+		left = append(left, idOf(name))
 	}
 	slices.Sort(left)
 	slices.Sort(stay)

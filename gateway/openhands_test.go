@@ -65,12 +65,12 @@ func TestOpenHands(t *testing.T) {
 	want(t, h.ask(t, "GET", session, "/sessions/s%2F1", ""), 200, `"status":"paused"`)
 	want(t, h.ask(t, "POST", "/resume", "/resume", id), 200, `"pod_status":"ready"`)
 	want(t, h.ask(t, "GET", session, "/sessions/s%2F1", ""), 200, `"status":"running"`)
-	h.engine.Kill("actiond-"+started.RuntimeID, false)
+	h.engine.Kill(h.container(started.RuntimeID), false)
 	want(t, h.ask(t, "GET", session, "/sessions/s%2F1", ""), 200, `"status":"stopped"`)
 	want(t, h.ask(t, "GET", runtime, at, ""), 200, `"pod_status":"failed"`)
 	want(t, h.ask(t, "POST", "/pause", "/pause", id), 200, "stopped")
 	want(t, h.ask(t, "POST", "/resume", "/resume", id), 200, `"pod_status":"ready"`)
-	h.engine.Kill("actiond-"+started.RuntimeID, false)
+	h.engine.Kill(h.container(started.RuntimeID), false)
 	if back := into[api.Runtime](t, h.ask(t, "POST", "/start", "/start", startBody)); back.SessionKey != started.SessionKey || back.PodStatus != "ready" {
 		t.Errorf("started after its death: got %+v", back)
 	}
@@ -140,7 +140,7 @@ func TestOpenHandsResumesOnRequest(t *testing.T) {
 
 	// An action brings a stopped one back too; other requests say that it is
 	// stopped, and the client resumes it without its lock.
-	h.engine.Kill("actiond-"+started.RuntimeID, false)
+	h.engine.Kill(h.container(started.RuntimeID), false)
 	eventually(t, func() bool { return h.through(t, started.RuntimeID, "GET", "/alive").Code == 503 })
 	want(t, act(), 200, "")
 	if got := status(); got != "running" {
@@ -188,7 +188,7 @@ func TestOpenHandsSettings(t *testing.T) {
 			body := `{"image":"debian","session_id":"s","command":` + tt.command + `,"environment":` + tt.environment + `}`
 			w := h.ask(t, "POST", "/start", "/start", body)
 			want(t, w, 200, "ready")
-			words := h.engine.Command("actiond-" + into[api.Runtime](t, w).RuntimeID)
+			words := h.engine.Command(h.container(into[api.Runtime](t, w).RuntimeID))
 			hash := slices.Index(words, "--claim-hash")
 			if hash < 0 || len(words) < hash+4 || words[hash+2] != "--ttl" { // until it is claimed
 				t.Fatalf("got %q", words)
@@ -228,13 +228,13 @@ func TestOpenHandsWarm(t *testing.T) {
 			if err := h.host.Resume(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
-			warm = "actiond-" + s.ID
+			warm = h.container(s.ID)
 		}
 		return warm != ""
 	})
 	command := h.engine.Command(warm)
 	started := into[api.Runtime](t, h.ask(t, "POST", "/start", "/start", strings.Replace(startBody, `"resource_factor":2`, `"resource_factor":1`, 1)))
-	if got := h.engine.Command("actiond-" + started.RuntimeID); !slices.Equal(got, command) {
+	if got := h.engine.Command(h.container(started.RuntimeID)); !slices.Equal(got, command) {
 		t.Errorf("it was not the warm one: got %q, want %q", got, command)
 	}
 }

@@ -420,7 +420,7 @@ func TestStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return through().Code == 200 })
-	h.engine.Kill("actiond-"+s.ID, false)
+	h.engine.Kill(h.container(s.ID), false)
 	eventually(t, func() bool { return through().Code == 503 })
 	if err := h.host.Delete(t.Context(), find(t, h, s.ID)); err != nil {
 		t.Fatal(err)
@@ -434,7 +434,7 @@ func TestDiedUnnoticed(t *testing.T) {
 	h := newHouse(t)
 	s := h.make(t, `{"image":"debian"}`)
 	want(t, h.through(t, s.ID, "GET", "/x"), 200, "")
-	h.engine.Kill("actiond-"+s.ID, false)
+	h.engine.Kill(h.container(s.ID), false)
 	eventually(t, func() bool { return h.through(t, s.ID, "GET", "/x").Code == 503 }) // its last connection is a 502
 }
 

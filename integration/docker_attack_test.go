@@ -436,10 +436,11 @@ func TestDockerForeign(t *testing.T) {
 	}
 	spoofed := dockerCLI(t, append(args, busyboxImage, "/bin/true")...)
 	t.Cleanup(func() { dockerCLI(t, "rm", "-f", spoofed) })
+	name := strings.TrimPrefix(dockerCLI(t, "inspect", "-f", "{{.Name}}", s.Instance), "/")
 	if err := h.Delete(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	squatter := dockerCLI(t, "create", "--name", "actiond-"+s.ID, busyboxImage, "/bin/true")
+	squatter := dockerCLI(t, "create", "--name", name, busyboxImage, "/bin/true")
 	t.Cleanup(func() { dockerCLI(t, "rm", "-f", squatter) })
 	if all, err := h.List(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("List: got %d, %v, want none", len(all), err)

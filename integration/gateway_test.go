@@ -232,7 +232,7 @@ func TestGatewayOpenHands(t *testing.T) {
 	for _, other := range []string{"x", key[1:] + key[:1]} {
 		g.want(403, "POST", url+"/execute_action", runBody("true"), "X-Session-API-Key", other)
 	}
-	dockerCLI(t, "kill", "actiond-"+id)
+	dockerCLI(t, "kill", containerOf(t, id))
 	await(t, "the gateway to notice a death", func() bool {
 		status, _, _ := g.ask(t.Context(), "GET", url+"/alive", "", "X-Session-API-Key", key)
 		return status == 503
@@ -397,10 +397,16 @@ func TestGatewayDeafReaders(t *testing.T) {
 	g.want(204, "DELETE", "/v1/sandboxes/"+id, "")
 }
 
+// containerOf returns the container of a sandbox.
+func containerOf(t *testing.T, id string) string {
+	t.Helper()
+	return dockerCLI(t, "ps", "--quiet", "--filter", "name=actiond-"+id+"-")
+}
+
 // serverOf is the process of a sandbox's server, the child of its init.
 func serverOf(t *testing.T, id string) int {
 	t.Helper()
-	for line := range strings.Lines(dockerCLI(t, "top", "actiond-"+id, "-eo", "pid,comm")) {
+	for line := range strings.Lines(dockerCLI(t, "top", containerOf(t, id), "-eo", "pid,comm")) {
 		if words := strings.Fields(line); len(words) == 2 && words[1] == "server" {
 			pid, err := strconv.Atoi(words[0])
 			if err != nil {
