@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -78,6 +79,12 @@ func (e *Executor) looking(shell *bash.Session, a api.RunAction, w api.Watch, c 
 	return c
 }
 
+// awaitsInput reports whether the command in a shell waits for input alone.
+func (e *Executor) awaitsInput(shell *bash.Session) bool {
+	at, ok := shellPlace(shell)
+	return ok && e.looker.Look(at.target)[0].AwaitsInput()
+}
+
 // ran makes an observation of what a run returned. shell is nil where that did not start.
 func (e *Executor) ran(ctx context.Context, a api.RunAction, req api.Request, command bash.Command, shell *bash.Session, result bash.Result, err error) (api.Observation, error) {
 	var now *api.Waiting
@@ -108,6 +115,17 @@ func (e *Executor) ran(ctx context.Context, a api.RunAction, req api.Request, co
 	}
 	// Never an error observation: clients cannot decode it for a hidden command.
 	return runFailed(a, "ERROR: "+err.Error()), nil
+}
+
+// runs are the outcomes after which a command runs.
+var runs = []bash.Outcome{bash.Silent, bash.TimedOut, bash.Refused, bash.Abandoned, bash.AtInput}
+
+// waitingIn returns the activity of the command that an outcome leaves running, otherwise nil.
+func (e *Executor) waitingIn(shell *bash.Session, outcome bash.Outcome) *api.Waiting {
+	if !slices.Contains(runs, outcome) {
+		return nil
+	}
+	return e.look(shellPlace(shell))
 }
 
 // command turns the action's limits into the session's, and has w told how it goes on.

@@ -2,7 +2,6 @@ package executor
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,12 +34,6 @@ func shellPlace(shell *bash.Session) (place, bool) {
 func programPlace(p *process.Process) (place, bool) {
 	at, ok := p.Place()
 	return place{waiting.Target{PID: at.PID, Group: at.Group, Terminal: at.Terminal, Stdin: at.Stdin}, at.LastOutput, at.Line}, ok
-}
-
-// awaitsInput reports whether the command in a shell waits for input alone.
-func (e *Executor) awaitsInput(shell *bash.Session) bool {
-	at, ok := shellPlace(shell)
-	return ok && e.looker.Look(at.target)[0].AwaitsInput()
 }
 
 // look returns the activity of the command at a place; nil where ok is false.
@@ -174,17 +167,6 @@ func verb(w *api.Waiting) string {
 		text += fmt.Sprintf(", which process %d holds", w.Holder)
 	}
 	return text
-}
-
-// runs are the outcomes after which a command runs.
-var runs = []bash.Outcome{bash.Silent, bash.TimedOut, bash.Refused, bash.Abandoned, bash.AtInput}
-
-// waitingIn returns the activity of the command that an outcome leaves running, otherwise nil.
-func (e *Executor) waitingIn(shell *bash.Session, outcome bash.Outcome) *api.Waiting {
-	if !slices.Contains(runs, outcome) {
-		return nil
-	}
-	return e.look(shellPlace(shell))
 }
 
 // addWaiting says of the busy sessions in a list what they wait for.

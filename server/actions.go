@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -123,6 +124,23 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *ac
 		writeParts(w, status, parts...)
 	}
 	return false, err
+}
+
+// preferAsync reads the header of RFC 7240: whether the client does not want to wait, and
+// how long it would.
+func preferAsync(r *http.Request) (wait time.Duration, async bool) {
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		switch {
+		case strings.EqualFold(name, "respond-async"):
+			async = true
+		case strings.EqualFold(name, "wait"):
+			if n, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 32); err == nil {
+				wait = min(time.Duration(n)*time.Second, maxWait)
+			}
+		}
+	}
+	return wait, async
 }
 
 // writeParts answers with JSON that is in parts.

@@ -104,5 +104,3 @@ func (s *Server) bind(ctx context.Context, c api.Claim) error {
 	s.log.InfoContext(ctx, "claimed", "owner", c.Owner)
 	return s.Remember()
 }
-
-func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

@@ -206,3 +206,5 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.status(w, r)
 }
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

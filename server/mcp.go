@@ -187,18 +187,6 @@ func (s *Server) forwardMCP(ctx context.Context, out *events, endpoint string, l
 	}
 }
 
-// raw writes an event, or a comment where it has no name.
-func (e *events) raw(event string, data []byte) error {
-	text := []byte(": ping\n\n")
-	if event != "" {
-		text = append(append([]byte("event: "+event+"\ndata: "), data...), "\n\n"...)
-	}
-	if _, err := e.w.Write(text); err != nil { //nolint:gosec // events, of which the prefix in one was checked
-		return err
-	}
-	return e.flush()
-}
-
 // mcpMessage takes a message of a connected MCP client.
 func (s *Server) mcpMessage(w http.ResponseWriter, r *http.Request) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != httpserver.JSON {

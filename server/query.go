@@ -3,7 +3,6 @@ package server
 import (
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/actiond/actiond/api"
@@ -11,23 +10,6 @@ import (
 
 // maxWait bounds a long poll.
 const maxWait = 10 * time.Minute
-
-// preferAsync reads the header of RFC 7240: whether the client does not want to wait, and
-// how long it would.
-func preferAsync(r *http.Request) (wait time.Duration, async bool) {
-	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		switch {
-		case strings.EqualFold(name, "respond-async"):
-			async = true
-		case strings.EqualFold(name, "wait"):
-			if n, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 32); err == nil {
-				wait = min(time.Duration(n)*time.Second, maxWait)
-			}
-		}
-	}
-	return wait, async
-}
 
 // yes returns whether a parameter of the query is true; false where it is missing.
 func yes(r *http.Request, name string) (bool, error) {

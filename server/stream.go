@@ -158,6 +158,18 @@ func (e *events) write(kind string, seq uint64, line ...[]byte) error {
 	return e.err
 }
 
+// raw writes an event, or a comment where it has no name.
+func (e *events) raw(event string, data []byte) error {
+	text := []byte(": ping\n\n")
+	if event != "" {
+		text = append(append([]byte("event: "+event+"\ndata: "), data...), "\n\n"...)
+	}
+	if _, err := e.w.Write(text); err != nil { //nolint:gosec // events, of which the prefix in one was checked
+		return err
+	}
+	return e.flush()
+}
+
 // flush sends the written events.
 func (e *events) flush() error {
 	err := http.NewResponseController(e.w).Flush()
