@@ -39,7 +39,7 @@ const (
 
 	screenshotDir = ".browser_screenshots"
 	// The reference keeps downloads there, at this path of its images alone, and
-	// its tests count what a workspace holds.
+	// its tests count the files of a workspace.
 	referenceDir, downloadDir = "/workspace", ".downloads"
 )
 
@@ -171,7 +171,7 @@ func (e *Executor) noPage(ctx context.Context, program string, page browse.Page,
 	return api.ErrorObservation{Content: "The browser cannot be started: " + err.Error()}, nil
 }
 
-// address makes a file's URL of what is no URL: a path in the working directory.
+// address makes a file's URL of a text that is not a URL: a path in the working directory.
 func (e *Executor) address(given string) string {
 	if u, err := url.Parse(given); err == nil && u.Scheme != "" {
 		return given

@@ -93,7 +93,7 @@ func noSpace(err error, path string) error {
 		"The file needs more space than is left on its file system")
 }
 
-// fileRefusal makes an error of the editor about the file at a path a refusal, or what broke.
+// fileRefusal makes an error of the editor about the file at a path a refusal, or the error of a server that broke.
 func fileRefusal(err error, path string) error {
 	complaint, known := errors.AsType[*edit.Error](err)
 	switch {

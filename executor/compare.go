@@ -53,7 +53,7 @@ func (w *Workspace) get(n uint64) (*changes.State, error) {
 	return states.Get(n)
 }
 
-// fill writes what was found at or below a path.
+// fill writes the entries that were found at or below a path.
 func fill(c *api.Changes, found *changes.Changes, path string) {
 	c.Exact, c.Why, c.Truncated, c.Unwatched = found.Exact, string(found.Why), found.Truncated, found.Unwatched
 	for _, name := range found.Unsure {

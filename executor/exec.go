@@ -115,7 +115,7 @@ func (p program) Resize(size api.TTY) error {
 	return refusal(p.p.Resize(process.Size{Rows: uint16(size.Rows), Cols: uint16(size.Cols)})) //nolint:gosec // at most 1000
 }
 
-// refusal makes a refusal of what a program cannot do.
+// refusal returns the refusal for an error of a program.
 func refusal(err error) error {
 	_, gap := errors.AsType[*process.GapError](err)
 	known := []error{process.ErrNoInput, process.ErrInputEnded, process.ErrUnread, process.ErrEnded, process.ErrNoTerminal}
@@ -149,7 +149,7 @@ func (e *Executor) programOf(a api.ExecAction) process.Command {
 	return c
 }
 
-// observeProgram puts what is known of a program into an observation.
+// observeProgram makes an observation of the state of a program.
 func observeProgram(r process.Result) api.ExecObservation {
 	content, cut := clip(r.Both, maxContent/2)
 	stdout, cutOut := clip(r.Stdout, 0)

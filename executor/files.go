@@ -67,7 +67,7 @@ func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 	return o
 }
 
-// viewed puts what the editor showed into words.
+// viewed makes an observation of a view.
 func viewed(a api.ReadAction, r edit.Result, err error) api.Observation {
 	switch {
 	case err != nil && a.Dialect != "":
@@ -100,7 +100,7 @@ func (e *Executor) write(ctx context.Context, a api.WriteAction, req api.Request
 	return api.WriteObservation{Content: r.Text, Path: r.Path, Diff: r.Diff, SHA256: r.SHA256}
 }
 
-// edit lets the editor change a file. What it refuses is an observation too.
+// edit lets the editor change a file. A refusal of the editor is an observation, too.
 func (e *Executor) edit(ctx context.Context, a api.EditAction, req api.Request) api.Observation {
 	if a.ImplSource == implDraft {
 		return e.mergeDraft(ctx, a, req)
@@ -116,7 +116,7 @@ func (e *Executor) edit(ctx context.Context, a api.EditAction, req api.Request) 
 	return edited(a, r, err)
 }
 
-// edited puts what the editor did into words.
+// edited makes an observation of an edit.
 func edited(a api.EditAction, r edit.Result, err error) api.Observation {
 	if err != nil && a.Dialect != "" {
 		return complaint(err)

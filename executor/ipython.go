@@ -114,7 +114,7 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 	return api.ErrorObservation{Content: "The Python kernel cannot be started: " + err.Error(), Outcome: api.OutcomeNotStarted}, nil
 }
 
-// kernelStates are the words for what a kernel may be at.
+// kernelStates are the words for the states of a kernel.
 var kernelStates = map[notebook.State]string{notebook.Idle: "idle", notebook.Busy: "busy", notebook.Ended: "ended"}
 
 // addKernels adds to a list of shells the kernels of their sessions, and the

@@ -70,7 +70,7 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 	return e.ran(ctx, a, req, command, shell, result, err)
 }
 
-// looking lets clients, and where it is asked for the command itself, look at what a shell does.
+// looking lets clients, and where it is asked for the command itself, look at the activity of a shell.
 func (e *Executor) looking(shell *bash.Session, a api.RunAction, w api.Watch, c bash.Command) bash.Command {
 	if a.ReturnOnInput {
 		c.AwaitsInput = func() bool { return e.awaitsInput(shell) }
@@ -85,7 +85,7 @@ func (e *Executor) awaitsInput(shell *bash.Session) bool {
 	return ok && e.looker.Look(at.target)[0].AwaitsInput()
 }
 
-// ran makes an observation of what a run returned. shell is nil where that did not start.
+// ran makes an observation of the result of a run. shell is nil where that did not start.
 func (e *Executor) ran(ctx context.Context, a api.RunAction, req api.Request, command bash.Command, shell *bash.Session, result bash.Result, err error) (api.Observation, error) {
 	var now *api.Waiting
 	if err == nil {

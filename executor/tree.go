@@ -173,7 +173,7 @@ func (e *Executor) onTree(ctx context.Context, work func() error) error {
 	return e.cfg.User.Do(work)
 }
 
-// treeError makes an error of the system about a path a refusal, or what broke.
+// treeError makes an error of the system about a path a refusal, or the error of a server that broke.
 func treeError(err error, path string) error {
 	if _, refused := errors.AsType[*api.Error](err); refused || err == nil {
 		return err

@@ -100,7 +100,7 @@ func waitingOf(f waiting.Finding, at place, ports map[int][]int) *api.Waiting {
 var sequence = lazyregexp.New("\x1b(\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(\x07|\x1b\\\\)?|[ -/]*[0-~])")
 
 // prompt returns the last line of an output without its control sequences, and without
-// what a carriage return has had overwritten.
+// the text that a carriage return has had overwritten.
 func prompt(line string) string {
 	line = strings.TrimRight(sequence().ReplaceAllString(line, ""), "\r")
 	line = line[strings.LastIndexByte(line, '\r')+1:]
@@ -140,7 +140,7 @@ func sentence(w *api.Waiting) string {
 	return b.String()
 }
 
-// verbs say what a process does, and where it is known, on what.
+// verbs describe the activity of a process, and where it is known, its object.
 var verbs = map[string][2]string{
 	api.WaitsForInput:      {"waits for input", "waits for input on the %s"},
 	api.WaitsBusy:          {"is busy", "is busy: %s"},
@@ -169,7 +169,7 @@ func verb(w *api.Waiting) string {
 	return text
 }
 
-// addWaiting says of the busy sessions in a list what they wait for.
+// addWaiting adds to the busy sessions in a list the activity of their commands.
 func (e *Executor) addWaiting(list []api.Session) {
 	var places []place
 	var busy []int

@@ -219,7 +219,7 @@ func (w *Workspace) follow() {
 		w.tracker.Store(tracker)
 	}
 	files, bytes := w.state.Size()
-	// What a bisect left is taken back, however large its test made the workspace.
+	// The remains of a bisect are taken back, however large its test made the workspace.
 	if why == "" && w.cfg.Mode == "" && !w.Unfinished() && (w.state.Names() > defaultUndoNames || bytes > defaultUndoBytes) {
 		why = "the workspace is larger than 256 MiB or 50,000 names: start the server with --changes undo"
 	}

@@ -36,7 +36,7 @@ var errBusy = errors.New("a command is running")
 // that runs or, between commands, to a prompt of the server's: whole
 // lines become commands of the session, as the texts of [Session.Run] do. Between
 // commands the terminal has no reader, and typed text would become the input of the
-// next command. What a command leaves unread goes to the next prompt.
+// next command. Input that a command leaves unread goes to the next prompt.
 //
 // Its methods may be called concurrently, Read by one at a time. It owns one
 // goroutine, which deals with what is typed; Close ends it.
@@ -462,7 +462,7 @@ func (s *Session) typeAhead(ctx context.Context, a *Attachment, keys []byte, pas
 // quickTime is longer than most pasted lines run.
 const quickTime = 50 * time.Millisecond
 
-// What a command did not take is offered again after a pause, which doubles.
+// Keys that a command did not take are offered again after a pause, which doubles.
 const (
 	firstOffer = time.Millisecond
 	maxOffer   = time.Second

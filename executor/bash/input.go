@@ -73,7 +73,7 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte) error {
 		sh.kill() // a loop of the shell's own that traps every key
 	}
 	if cur.ended() {
-		// It ended at this moment. The signal may have cut a line of the server's
+		// The command ended at this moment. The signal may have cut a line of the server's
 		// in two. A shell that takes no more has ended, or is useless.
 		if sh.send(closeQuotes+sh.resetPrompts()+"\n") != nil {
 			sh.kill()

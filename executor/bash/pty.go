@@ -179,7 +179,7 @@ func (t *pty) offer(keys []byte, byLine bool) (n int) {
 	return max(0, n)
 }
 
-// unread takes away what was typed and not read: lines, and what was typed of the next one.
+// unread takes away the typed bytes that were not read: lines, and the beginning of the next one.
 func (t *pty) unread() (typed []byte) {
 	_ = terminal.Control(t.slave, func(fd int) error {
 		before, err := unix.IoctlGetTermios(fd, unix.TCGETS)

@@ -23,7 +23,7 @@ import (
 // A command runs at most once: a new shell gets it only where the shell before ended
 // before it began the command, or reports that it could not begin it.
 //
-// What Run does depends on the text and on the last command that was given:
+// The effect of Run depends on the text and on the last command that was given:
 //
 //	last command          a command    input or a key     empty, for more output
 //	runs                  [Refused]    typed; wait        wait
@@ -511,7 +511,7 @@ func (s *Session) answer(cur *running, outcome Outcome, c Command) Result {
 	return r
 }
 
-// withoutEcho removes what the terminal echoed of typed from the front of
+// withoutEcho removes the terminal's echo of typed from the front of
 // output: the text, or the prompt it was typed at and the text.
 func withoutEcho(output, prompt, typed string) string {
 	first, rest, _ := strings.Cut(output, "\n")

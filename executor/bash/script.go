@@ -60,7 +60,7 @@ func (d dialect) arguments() []string {
 	return []string{"-i"}
 }
 
-// setUp turns off what is for a person at a keyboard: history, its expansion
+// setUp turns off the features for a person at a keyboard: history, its expansion
 // with "!", and looking for mail. It runs after the person's own files.
 func (d dialect) setUp() string {
 	line := d.call + "unset -v MAILCHECK HISTFILE || " + d.call + ":; " + d.resetPrompts() + "\n"
@@ -201,7 +201,7 @@ func (d dialect) save(token string) string {
 	return b.String() + "\n"
 }
 
-// mayChangeState reports whether a command could change what save sends. In doubt it
+// mayChangeState reports whether a command could change the state that save sends. In doubt it
 // is true; a change of PATH is noticed without it.
 func mayChangeState(text string) bool {
 	for _, word := range []string{"=", "()", "alias", "unset", "function", "source", ". ", "eval", "export", "declare", "typeset", "readonly", "read "} {

@@ -481,7 +481,7 @@ func (s *Session) ended(sh *shell) {
 }
 
 // Close ends the shell as closing its terminal would, and returns when it is
-// gone. What the shell's commands detached from it lives on. A Run that waits
+// gone. Processes that the shell's commands detached from it live on. A Run that waits
 // returns ErrClosed or the end of its command.
 func (s *Session) Close() {
 	s.mu.Lock()

@@ -744,8 +744,8 @@ func (sh *shell) close() {
 	}
 	sh.kill()
 	if !channel.ClosedWithin(sh.finished, hangUpTime) {
-		// This process may not kill it. Without its terminal and its script
-		// it can do nothing for the session.
+		// This process may not kill the shell, which without its terminal and its script
+		// can do nothing for the session.
 		sh.closeFiles()
 	}
 }

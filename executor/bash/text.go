@@ -54,7 +54,7 @@ const (
 var errNesting = errors.New("too many nested constructs")
 
 // Split returns the top-level commands of text: those on lines of their own.
-// What one line holds, or a line that goes on in the next one, is one command,
+// The commands of one line, or of a line that goes on in the next one, are one command,
 // and comments belong to the command before them, or at the start to the first.
 //
 // Text is one command, and returned as it is, where it has no second line, does

@@ -65,7 +65,7 @@ const (
 	// would be.
 	lateReport = time.Second
 	// maxQuestions is how many questions a shell may leave unanswered.
-	// It reads a question only after it did what the one before it says.
+	// The shell reads a question only after it answered the one before.
 	maxQuestions = 4
 )
 
@@ -132,7 +132,7 @@ func (s *Session) lookDue() {
 	}
 }
 
-// look does what the state of a command needs. See [watchState].
+// look takes the next step for the state of a command. See [watchState].
 func (s *Session) look(cur *running) {
 	s.looking.Lock()
 	defer s.looking.Unlock()

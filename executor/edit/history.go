@@ -59,7 +59,7 @@ func hashing(data []byte) func() hash {
 	}
 }
 
-// entry is what undoing one edit takes. Without data, there was no file before; with after "", there is none since.
+// entry has the data to undo one edit. Without data, there was no file before; with after "", there is none since.
 type entry struct {
 	after hash
 	mode  fs.FileMode // before
@@ -102,7 +102,7 @@ func openHistory(root *os.Root, c *Config) (*history, error) {
 	return h, err
 }
 
-// replay does what a record of an earlier process says.
+// replay repeats the step in a record of an earlier process.
 func (h *history) replay(r record) {
 	switch list := h.paths[r.key]; {
 	case r.kind == wasEdited:
@@ -221,7 +221,7 @@ func (h *history) push(path string, en *entry) error {
 	return nil
 }
 
-// budget is what all contents together may have; 0 where there is no store.
+// budget bounds the bytes of all contents together; 0 where there is no store.
 func (h *history) budget() int64 {
 	s, err := h.contents()
 	switch {

@@ -195,7 +195,7 @@ func (g *guard) release() error {
 	return g.e.kept.Sync()
 }
 
-// done frees what the guard has.
+// done frees the resources of the guard.
 func (g *guard) done() {
 	if g.note != nil {
 		_ = g.note.Close() // it was flushed

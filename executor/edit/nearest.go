@@ -96,7 +96,7 @@ func otherForm(view, old string) string {
 	return ""
 }
 
-// visible maps spaces of all kinds to the usual one and drops what has no width.
+// visible maps spaces of all kinds to the usual one and drops characters without width.
 func visible(r rune) rune {
 	switch {
 	case r == '\n' || r == '\t' || r < utf8.RuneSelf:

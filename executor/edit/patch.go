@@ -244,7 +244,7 @@ func patched(path, view string, hunks []patchHunk) ([]change, error) {
 		for _, e := range h.edits {
 			e.at += at
 			if last := len(edits) - 1; last >= 0 && edits[last].at+edits[last].removed == e.at {
-				// One change, so that the line feed between the two belongs to one of them.
+				// Both become one change, so that the line feed between them belongs to one.
 				edits[last].removed += e.removed
 				edits[last].added = append(slices.Clone(edits[last].added), e.added...)
 				continue

@@ -23,7 +23,7 @@ const (
 	maxLog = 8 << 20
 )
 
-// What a record says.
+// Kinds of records.
 const (
 	wasEdited    byte = iota + 1
 	wasUndone         // the last edit of the path
@@ -56,7 +56,7 @@ func (r *record) append(dst []byte) []byte {
 	return append(dst, b[:]...)
 }
 
-// parseRecord reads back what append wrote, and nothing else.
+// parseRecord reads a record of append, and nothing else.
 func parseRecord(b []byte) (r record, ok bool) {
 	le := binary.LittleEndian
 	if len(b) != recordSize || le.Uint32(b) != crc32.Checksum(b[4:], castagnoli) || b[4] != logVersion {

@@ -86,7 +86,7 @@ func (m *Model) Merge(ctx context.Context, original, update string) (string, err
 	return "", errForm
 }
 
-// updated takes the lines out of an answer. Some models begin with a comment that tells what they did.
+// updated takes the lines out of an answer. Some models begin with a comment about their changes.
 func updated(answer string) (string, bool) {
 	_, rest, begun := strings.Cut(answer, "<updated_code>")
 	merged, _, ended := strings.Cut(rest, "</updated_code>")

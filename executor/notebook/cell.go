@@ -74,7 +74,7 @@ func (k *kernel) run(cell Cell) Result {
 	select {
 	case <-c.done:
 		if c.exits {
-			// It would take a moment to do so, and begin another cell meanwhile.
+			// The kernel would take a moment to exit, and begin another cell meanwhile.
 			k.stop(true)
 			result.Ended = "was ended by exit"
 		}
@@ -122,7 +122,7 @@ func (k *kernel) interrupt(c *cell) {
 // hiddenTime bounds a cell of the server's own.
 const hiddenTime = 30 * time.Second
 
-// hidden runs a cell of the server's own. It returns what that put out, and whether
+// hidden runs a cell of the server's own. It returns the output of the cell, and whether
 // it was done within the limit; otherwise it was interrupted, or the kernel ended.
 func (k *kernel) hidden(code string, limit time.Duration) (out *output, done bool) {
 	defer k.forget()

@@ -24,7 +24,7 @@ type clipper struct {
 	escape   int  // bytes that the open escape still lacks; -1: its kind is not known
 	head     int  // bytes of this string in out
 	beyond   bool // the head is full
-	// What is beyond the head, in two parts that both begin at the start of a
+	// The rest of the string beyond the head, in two parts that both begin at the start of a
 	// character or an escape; the older one is dropped when the newer is full.
 	older, newer []byte
 	dropped      bool

@@ -27,7 +27,7 @@ const (
 	startTime = 60 * time.Second
 	// beatTime bounds the answer to a heartbeat. A thread of its own gives it.
 	beatTime = 10 * time.Second
-	// drainTime is how long what a kernel wrote before its death is read for.
+	// drainTime bounds the reading of messages that a kernel wrote before its death.
 	drainTime = 300 * time.Millisecond
 	// shutdownTime is how long an idle kernel has to end by itself.
 	shutdownTime = 2 * time.Second
@@ -36,7 +36,7 @@ const (
 	exitTime = 200 * time.Millisecond
 	// maxReason bounds the reason why Init failed.
 	maxReason = 500
-	// maxComplaint is how much is kept of what the process writes as errors.
+	// maxComplaint is how much is kept of the standard error of the process.
 	maxComplaint = 2 << 10
 )
 
@@ -204,7 +204,7 @@ func (k *kernel) wait() {
 	k.state, _ = k.process.Wait() // an error leaves no state
 	k.died = time.Now()
 	close(k.dead)
-	// What it wrote is there already, such as why it is no kernel; a child may hold
+	// The last words of the process, such as why it is no kernel, are there already; a child may hold
 	// the sockets open.
 	drained := time.Now().Add(drainTime)
 	_ = k.link.SetReadDeadline(drained)

@@ -47,7 +47,7 @@ type Config struct {
 	User *identity.User
 	// Programs are the interpreters to try; nil means those found in the image.
 	Programs []string
-	// Init is a cell that each kernel runs first. What it prints is lost.
+	// Init is a cell that each kernel runs first. Its output is lost.
 	Init string
 	// IdleTime is how long a kernel may do nothing before it is stopped; 0 means
 	// DefaultIdleTime.

@@ -45,7 +45,7 @@ func (o *output) write(text string) {
 	}
 }
 
-// show adds what is displayed: its plain text and its PNG image. Where it has
+// show adds displayed data: its plain text and its PNG image. Where it has
 // neither, what can be read of it stands in their place.
 func (o *output) show(s shown) {
 	for _, form := range []*text{s.Plain, s.Markdown, s.LaTeX, s.HTML, s.SVG} {

@@ -39,7 +39,7 @@ func candidates(env []string) []string {
 }
 
 // installed tells whether ipykernel lies where program would look for it first.
-// It starts nothing; a no may be wrong.
+// No process is started; false may be wrong.
 func installed(program string) bool {
 	prefix := filepath.Dir(filepath.Dir(program))
 	for _, pattern := range []string{

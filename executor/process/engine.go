@@ -174,7 +174,7 @@ func (e *Engine) list() []*Process {
 	return slices.Collect(maps.Keys(e.live))
 }
 
-// users are those that what programs start may run as.
+// users are those that descendants of programs may run as.
 func (e *Engine) users() []*identity.User {
 	if e.cfg.AnyUser {
 		return proc.Users()
@@ -230,7 +230,7 @@ func End(programs []*Process) {
 	ending.Wait()
 }
 
-// close ends the program and what it started, and its goroutines.
+// close ends the program, its descendants and its goroutines.
 func (p *Process) close() {
 	if !channel.ClosedWithin(p.launched, closeTime) {
 		return // a file system holds up the start

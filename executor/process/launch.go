@@ -87,7 +87,7 @@ func (p *Process) find(c Command, env []string) (path string, err error) {
 // maxWord is the kernel's bound of an argument or a variable (execve(2), MAX_ARG_STRLEN).
 const maxWord = 32*4096 - 1
 
-// startError makes a StartError of what the kernel says.
+// startError makes a StartError of an error of the kernel.
 func startError(c Command, err error) error {
 	if err == nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// readSize is how much is read at once, which is what a pipe holds.
+	// readSize is how much is read at once: the capacity of a pipe.
 	readSize = 64 << 10
 	// dropSize is the same of output that is dropped.
 	dropSize = 4 << 10

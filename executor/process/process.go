@@ -26,9 +26,9 @@ const (
 	// drainTime is how long output is waited for once the program has ended and another
 	// process holds its end of the output: a filter that it started ends a moment later.
 	drainTime = 200 * time.Millisecond
-	// killGrace is how long what is to end has between SIGTERM and SIGKILL.
+	// killGrace is the time of a program between SIGTERM and SIGKILL.
 	killGrace = 2 * time.Second
-	// interruptGrace is how long what is cancelled has between SIGINT and SIGTERM.
+	// interruptGrace is the time of a cancelled program between SIGINT and SIGTERM.
 	interruptGrace = 2 * time.Second
 	// closeGrace is the same where the engine is closed, and closeTime how long that
 	// waits for what cannot be killed.
@@ -36,7 +36,7 @@ const (
 	closeTime  = 2 * time.Second
 )
 
-// What ended a process, as Result says it.
+// Causes of the end of a process, in Result.
 const (
 	ByKillAfter = "kill_after" // its time was over
 	ByCancel    = "cancel"     // Cancel was called
@@ -207,7 +207,7 @@ func (p *Process) ended(state *os.ProcessState) *Result {
 	return &r
 }
 
-// limit ends the program, and what it has left behind, when its time is over.
+// limit ends the program, and the processes that it left behind, when its time is over.
 func (p *Process) limit() {
 	timer := time.NewTimer(p.killAt - proc.Uptime())
 	defer timer.Stop()
@@ -244,7 +244,7 @@ func (p *Process) end(by string, grace time.Duration) {
 	}
 }
 
-// signalMarked sends a signal to what bears the mark of p, but to none with an excepted
+// signalMarked sends a signal to the processes with the mark of p, but to none with an excepted
 // number, and reports whether it found a process.
 func (p *Process) signalMarked(what unix.Signal, except map[int]bool) (found bool) {
 	for _, user := range p.engine.users() {

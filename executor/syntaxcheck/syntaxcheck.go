@@ -1,4 +1,4 @@
-// Package syntaxcheck finds what keeps a file from being read as the language that its name says: Go and JSON in process, Python
+// Package syntaxcheck finds syntax errors of files in the language that their names say: Go and JSON in process, Python
 // with the interpreter of the image, which compiles the text and runs none of it.
 package syntaxcheck
 

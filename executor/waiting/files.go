@@ -69,7 +69,7 @@ func (t thread) isTerminal(target string) bool {
 	if target != "/dev/tty" {
 		return target == t.target.Terminal
 	}
-	// It is the controlling terminal of the process.
+	// The descriptor is of /dev/tty: the controlling terminal of the process.
 	number, err := strconv.Atoi(strings.TrimPrefix(t.target.Terminal, "/dev/pts/"))
 	device := uint64(uint32(t.process.Terminal))                                                //nolint:gosec // as the kernel prints it
 	return err == nil && unix.Minor(device) == uint32(number) && unix.Major(device) == ptyMajor //nolint:gosec // a number of a terminal
@@ -81,7 +81,7 @@ const ptyMajor = 136
 // file returns the state of a thread that waits at a file with a name.
 func (t thread) file(fd int32, target string) state {
 	var stat unix.Statx_t
-	// What the kernel knows already: the file system may belong to the agent.
+	// Attributes that the kernel has cached: the file system may belong to the agent.
 	err := unix.Statx(unix.AT_FDCWD, t.path("fd/"+strconv.Itoa(int(fd))), unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat)
 	if err != nil {
 		return state{reason: Unknown, on: target}

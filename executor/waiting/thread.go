@@ -27,7 +27,7 @@ type state struct {
 	denied bool // the kernel does not let this user see more
 }
 
-// maxFile bounds what is read of a file of /proc about a thread.
+// maxFile bounds the part of a file of /proc about a thread that is read.
 const maxFile = 64 << 10
 
 // thread is one that is looked at.

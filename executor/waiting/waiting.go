@@ -1,8 +1,8 @@
-// Package waiting finds out from the kernel what a program that has not ended does, and
-// what it waits for: in /proc, with the rights of the program's user, and without stopping
+// Package waiting finds out from the kernel whether a program that has not ended works, and
+// for which object it waits: in /proc, with the rights of the program's user, and without stopping
 // or tracing anything.
 //
-// What the kernel does not say is [Unknown]: silence alone says nothing.
+// A state that the kernel does not report is [Unknown]: silence alone says nothing.
 package waiting
 
 import (
@@ -66,7 +66,7 @@ const (
 	MaxLooks = 4
 	// LookTime is how long a caller waits for a look.
 	LookTime = 2 * time.Second
-	// maxProcesses and maxThreads bound what is looked at, of a target and of a process.
+	// maxProcesses and maxThreads bound the processes of a target and the threads of a process that are examined.
 	maxProcesses = 64
 	maxThreads   = 64
 	// maxOthers bounds the list of the other processes.
@@ -159,7 +159,7 @@ func (l *Looker) look(targets []Target, until time.Time) []Finding {
 	return found
 }
 
-// seen is a process and what it does.
+// seen is a process and its activity.
 type seen struct {
 	pid int
 	state
@@ -183,7 +183,7 @@ func (l *Looker) lookAt(all map[int]proc.Process, t Target, until time.Time) Fin
 	return f
 }
 
-// choose looks at the processes of a command and returns what says most.
+// choose looks at the processes of a command and returns the most relevant state.
 func (l *Looker) choose(all map[int]proc.Process, t Target, members []int, until time.Time) Finding {
 	states, some := map[int]state{}, members
 	if len(some) > maxProcesses { // the last ones and the first ones

@@ -87,7 +87,7 @@ func (s *Screen) putText(text []byte) int {
 	return len(text) - len(rest)
 }
 
-// putNext writes the rune that b begins with, or keeps what there is of it.
+// putNext writes the rune that b begins with, or keeps its beginning.
 func (s *Screen) putNext(b []byte) int {
 	r, size := utf8.DecodeRune(b)
 	if size == 1 && !utf8.FullRune(b) {
@@ -191,7 +191,7 @@ func (s *Screen) wrap(width int) {
 	}
 }
 
-// advance puts the cursor of the alternate screen behind what was written.
+// advance puts the cursor of the alternate screen behind the last written cell.
 func (s *Screen) advance(col int) {
 	s.alt.col, s.alt.pending = min(col, s.cols-1), col >= s.cols && !s.nowrap
 }

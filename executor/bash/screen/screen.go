@@ -7,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// What a screen keeps. Everything is bounded, so that no output makes the
-// server grow.
+// Bounds of the contents of a screen, so that no output makes the server grow.
 const (
 	// trimAbove and trimTo are the reference's scroll-back: tmux with 10,000
 	// lines of history and 1,000 rows drops a tenth at a time and was measured

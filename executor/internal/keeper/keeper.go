@@ -609,7 +609,7 @@ func (k *Keeper[T]) StopAll(how string) {
 }
 
 // CloseSession ends the value of a session; false where the session does not exist.
-// What waits for it gets ErrClosed. A use that runs sees its value end.
+// Callers that wait for the value get ErrClosed. A use that runs sees its value end.
 func (k *Keeper[T]) CloseSession(name string) bool {
 	k.mu.Lock()
 	s := k.sessions[name]

@@ -116,7 +116,7 @@ func (f *Finder) look(path, dir string, w *watch) (found answer) {
 	return found
 }
 
-// forget drops all answers and what is watched for them.
+// forget drops all answers and the watches for them.
 func (f *Finder) forget() {
 	clear(f.answers)
 	if f.watch != nil {

@@ -48,7 +48,7 @@ func SignalTree(root int, what unix.Signal) (reached map[int]bool) {
 	return reached
 }
 
-// stopDescendants stops what descends from root and is not stopped yet, and tells
+// stopDescendants stops the descendants of root that are not stopped yet, and tells
 // whether there was anything.
 func stopDescendants(root int, stopped map[int]Process) (found bool) {
 	all := processes()

@@ -137,7 +137,7 @@ func (p *Pool) Convert(in *os.File, size int64, r document.Request) (page docume
 	return page, nil
 }
 
-// start runs a child to its end and returns what it wrote, at most most bytes.
+// start runs a child to its end and returns its output, at most most bytes.
 func (p *Pool) start(request []byte, input *os.File, most int) ([]byte, error) {
 	question, err := memfile(request)
 	if err != nil {
