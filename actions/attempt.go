@@ -84,7 +84,7 @@ func (m *Manager) closeAttempt(action string) {
 	}
 }
 
-// KeepAttempt closes an attempt, and returns what changed since it began. The error is an *api.Error if it is not open.
+// KeepAttempt closes an attempt, and returns the changes since it began. The error is an *api.Error if it is not open.
 func (m *Manager) KeepAttempt(id string) (*api.Restored, error) {
 	kept := &api.Restored{Refused: []api.RefusedPath{}}
 	if now := m.State(); now != 0 {

@@ -17,7 +17,7 @@ import (
 const (
 	// bisectOutput is how much of the end of a test's output an event has, in bytes.
 	bisectOutput = 4 << 10
-	// What the exit codes of a test mean, see api.BisectRequest.
+	// Exit codes of a test with a meaning, see api.BisectRequest.
 	exitSkip          = 125
 	exitNotExecutable = 126
 	exitNotFound      = 127
@@ -268,7 +268,7 @@ func (b *Bisect) wouldLose(state uint64) error {
 	return nil
 }
 
-// verdict is what the end of a test says of its state.
+// verdict judges the state of a test by its end.
 func (b *Bisect) verdict(o api.ExecObservation) (string, error) {
 	switch {
 	case o.EndedBy != nil && *o.EndedBy == "kill_after":
@@ -289,7 +289,7 @@ func (b *Bisect) verdict(o api.ExecObservation) (string, error) {
 	return api.VerdictBad, nil
 }
 
-// restorePresent restores what there was before, and returns what it could not bring back.
+// restorePresent restores the state before, and returns the paths that it could not bring back.
 func (b *Bisect) restorePresent() (problem string) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -341,10 +341,10 @@ func notRestored(r *api.Restored) string {
 	return fmt.Sprintf("%d paths are not what they were, such as %s: %s", r.RefusedCount, api.Describe(cmp.Or(first.Path, string(first.PathBase64))), first.Why)
 }
 
-// Recovers reports whether the workspace is not yet what it was before a bisect that the end of a process broke off.
+// Recovers reports whether the workspace is not yet in the state before a bisect that the end of a process broke off.
 func (m *Manager) Recovers() bool { return m.broken.Load() }
 
-// Recover restores what there was before such a bisect. Actions wait for it.
+// Recover restores the state before such a bisect. Actions wait for it.
 func (m *Manager) Recover(ctx context.Context) error {
 	if !m.broken.Load() {
 		return nil

@@ -59,7 +59,7 @@ func (e *effects) hold(ctx context.Context, holder string, force bool) (free fun
 	}, nil
 }
 
-// busy names what keeps a holder from its work. The caller holds mu.
+// busy refuses a holder, and names the work in its way. The caller holds mu.
 func (e *effects) busy(holder string) *api.Error {
 	what := "A request that writes files is under way"
 	for _, f := range e.open {

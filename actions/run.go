@@ -147,7 +147,7 @@ func (r *Run) record() {
 	case r.action.Info().State == journal.Reserved:
 		r.action.End(journal.Refused, nil)
 	case errors.Is(r.err, ErrStopping):
-		// It is unknown when the journal is read again.
+		// The result is unknown when the journal is read again.
 	default:
 		r.action.End(journal.Unknown, nil)
 	}

@@ -14,11 +14,11 @@ const (
 	watchPart = 10
 )
 
-// Watching says what a watcher of changes wants.
+// Watching selects the changes that a watcher gets.
 type Watching struct {
 	// Since is the state from which on changes are told; 0 is the present.
 	Since uint64
-	// Path leaves out what is not at or below it; "" means everything.
+	// Path leaves out the changes that are not at or below it; "" leaves out none.
 	Path string
 	// Lines asks for the lines of text files.
 	Lines bool
@@ -28,7 +28,7 @@ type Watching struct {
 	Silence time.Duration
 }
 
-// WatchChanges tells what changes: first until the present, which may be nothing, then as it is seen. The error is that of Send or Idle,
+// WatchChanges reports changes: first until the present, which may be nothing, then as it is seen. The error is that of Send or Idle,
 // the cause of the end of ctx, or an *api.Error for a state that is not kept.
 func (m *Manager) WatchChanges(ctx context.Context, w Watching) error {
 	e := m.effects

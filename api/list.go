@@ -12,7 +12,7 @@ type Listed struct {
 
 // ListedEntry is a file, a directory or another name in a directory.
 type ListedEntry struct {
-	// Name is the path below the listed directory. What is not UTF-8 is replaced there, and
+	// Name is the path below the listed directory. Bytes that are not UTF-8 are replaced there, and
 	// NameBase64 has the bytes then.
 	Name       string `json:"name"`
 	NameBase64 []byte `json:"name_base64,omitzero"`

@@ -30,7 +30,7 @@ func (s *StateRef) UnmarshalJSON(data []byte) error {
 	return &ownError{fmt.Sprintf("must be a state such as \"s16\", a checkpoint or the number of an action, got %s", describe(data))}
 }
 
-// RestoreRequest asks to make the workspace what it was. One of To, Before, Only and Last is set.
+// RestoreRequest asks to bring the workspace back to an earlier state. One of To, Before, Only and Last is set.
 type RestoreRequest struct {
 	To StateRef `json:"to,omitzero"`
 	// Before is the number of an action: the state before it is restored.
@@ -51,7 +51,7 @@ type RestoreRequest struct {
 	Diff bool `json:"diff,omitzero"`
 }
 
-// RestoreOptions say what is restored.
+// RestoreOptions limit a restore.
 type RestoreOptions struct {
 	// Paths are relative to the workspace; nil means everything.
 	Paths []string
@@ -71,7 +71,7 @@ type Pin struct {
 	Name  string
 	State uint64
 	Time  time.Time
-	// Note is what its user needs to know of it.
+	// Note is a remark for its user.
 	Note string
 }
 
@@ -300,7 +300,7 @@ func DecodeBisect(body []byte) (BisectRequest, error) {
 	return r, nil
 }
 
-// DecodeRestored reads what Encode made of a Restored.
+// DecodeRestored reads a Restored that Encode wrote.
 func DecodeRestored(data []byte) (*Restored, error) {
 	r := &Restored{}
 	if err := json.Unmarshal(data, r); err != nil {

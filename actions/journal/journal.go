@@ -248,7 +248,7 @@ func openDir(name string) (*os.Root, error) {
 	return root, nil
 }
 
-// Close closes the files. What runs is unknown when the directory is opened again.
+// Close closes the files. Actions that run are unknown when the directory is opened again.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -52,7 +52,7 @@ func (a *Action) Started(stream Stream, pid int) {
 	}
 }
 
-// Output records output. What cannot be recorded is missing for readers, who see it
+// Output records output. Output that cannot be recorded is missing for readers, who see it
 // in the offsets.
 func (a *Action) Output(stream Stream, p []byte) {
 	a.j.mu.Lock()

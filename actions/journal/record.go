@@ -119,7 +119,7 @@ var errDamaged = errors.New("damaged")
 
 // scan calls each for the records of a file from position at on. The payload is nil
 // where it is larger than checkedPayload; it is only valid during the call. It returns
-// the end of the last good record; what lies behind it was torn or damaged.
+// the end of the last good record; the bytes behind it were torn or damaged.
 func scan(file io.ReaderAt, at, size int64, each func(r record, at int64, payload []byte) error) (end int64, err error) {
 	buf := make([]byte, recordHeader+checkedPayload)
 	have, from := 0, at // buf holds have bytes from there

@@ -237,7 +237,7 @@ func (t *Tree) Revert(from, to uint64, o api.RestoreOptions) (*api.Restored, err
 	})
 }
 
-// change makes some paths what they are in a target.
+// change gives some paths their content in a target.
 func (t *Tree) change(o api.RestoreOptions, plan func(now map[string]string) (target map[string]string, paths []string)) (*api.Restored, error) {
 	if t.Restoring != nil && !o.DryRun {
 		t.Restoring()

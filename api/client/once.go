@@ -20,7 +20,7 @@ import (
 )
 
 // ErrUnknown reports an action whose result is lost because the server died while it ran.
-// It does not run again.
+// The action does not run again.
 var ErrUnknown = errors.New("the result of the action is unknown")
 
 // ErrGone is for the dial function of a [Config.HTTPClient]: after an error that wraps it
@@ -192,7 +192,7 @@ func (c *Client) recorded(ctx context.Context, method, id string, wait time.Dura
 // WriteInput appends data to the input of a program that was started with StdinStream, and
 // ends the input if end is set. offset is that of the first byte of data. Bytes before the
 // current end are not written again, so that a call can be repeated after a broken connection.
-// It waits at most half a minute for the program to read the data, and returns the offset of
+// WriteInput waits at most half a minute for the program to read the data, and returns the offset of
 // the next byte; ended says that all data was taken and the input has ended. The error is a
 // *StatusError of 409 if the program takes no more input.
 func (c *Client) WriteInput(ctx context.Context, id string, offset int64, data []byte, end bool) (next int64, ended bool, err error) {

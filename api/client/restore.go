@@ -16,8 +16,8 @@ import (
 	"github.com/actiond/actiond/internal/random"
 )
 
-// Restore makes the workspace what it was in another state, or only says what would change. What cannot be restored is
-// named in the answer, and is no error. The error is a *StatusError of 404 or 410 for a state that never was or is no longer
+// Restore brings the workspace back to another state, or only reports the changes that this would make. Paths that
+// cannot be restored are named in the answer, and are no error. The error is a *StatusError of 404 or 410 for a state that never was or is no longer
 // kept, and of 409 while an action runs. It is sent once: after a broken connection it may have been carried out.
 func (c *Client) Restore(ctx context.Context, r api.RestoreRequest) (api.Restored, error) {
 	var restored api.Restored
@@ -57,7 +57,7 @@ func (c *Client) Attempts(ctx context.Context) ([]api.Attempt, error) {
 	return list.Attempts, c.get(ctx, "/v1/attempts", &list, maxInfo)
 }
 
-// KeepAttempt ends an open attempt and keeps its effects. The answer names what they are.
+// KeepAttempt ends an open attempt and keeps its effects. The answer names them.
 func (c *Client) KeepAttempt(ctx context.Context, id string) (api.Restored, error) {
 	return c.endAttempt(ctx, id, "keep")
 }
@@ -118,7 +118,7 @@ type ChangesQuery struct {
 	Since string
 	// Until is the later one; "" means the present. A watch has none.
 	Until string
-	// Path leaves out what is not at or below it; "" means everything.
+	// Path leaves out the changes that are not at or below it; "" leaves out none.
 	Path string
 	// Diff asks for the lines of text files.
 	Diff bool
@@ -132,7 +132,7 @@ func (q ChangesQuery) values() url.Values {
 	return query
 }
 
-// WatchChanges calls change with what changes, as it happens, until ctx ends or change fails, whose error is returned. After
+// WatchChanges calls change with each change as it happens, until ctx ends or change fails, whose error is returned. After
 // a broken connection it goes on from the last state that change was called with, or from Since. The error is a *StatusError
 // of 410 if that is no longer kept.
 func (c *Client) WatchChanges(ctx context.Context, q ChangesQuery, change func(api.Changes) error) error {

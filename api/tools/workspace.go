@@ -6,7 +6,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// What a sandbox must have for the tools of the workspace to be offered, in the place of an action.
+// Abilities of a sandbox without which the tools of the workspace are not offered, in the place of an action.
 const (
 	NeedsChanges = "workspace_changes"
 	NeedsUndo    = "workspace_undo"
