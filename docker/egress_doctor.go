@@ -15,7 +15,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// examineEgress says whether network policies can be kept, and what the egress proxy does. It starts
+// examineEgress reports whether network policies can be kept, and the state of the egress proxy. It starts
 // nothing.
 func (h *Host) examineEgress(ctx context.Context) ([]sandbox.Finding, error) {
 	learned, err := h.learn(ctx)

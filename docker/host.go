@@ -1,9 +1,9 @@
 // Package docker keeps sandboxes: containers with a server in them that runs
 // the actions of an agent.
 //
-// It knows containers and not actions. What is said to a server goes through a
-// connection that Sandbox.Dial opens, and is said by the Agent that the program
-// brings along. What is fixed when a sandbox is created is in labels of its
+// The package knows containers and not actions. Requests to a server go through a
+// connection that Sandbox.Dial opens, and are made by the Agent that the program
+// brings along. Facts that are fixed when a sandbox is created are in labels of its
 // container; its key is in a directory of this host that only the
 // controller's user can open.
 package docker

@@ -11,7 +11,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// What the kernel needs for one object whose contents count elsewhere, in bytes,
+// Memory of the kernel for one object whose contents count elsewhere, in bytes,
 // rounded up from measurements with Linux 6.18.
 const (
 	inodeCost   = 1536 // a file of a tmpfs with a long name, or a segment of shared memory
@@ -20,7 +20,7 @@ const (
 	messageCost = 64   // a System V message of one byte
 )
 
-// Kernel defaults of what is limited below (linux/ipc_namespace.h, uapi/linux/msg.h, uapi/linux/sem.h).
+// Kernel defaults of the limits below (linux/ipc_namespace.h, uapi/linux/msg.h, uapi/linux/sem.h).
 const (
 	defaultSegments    = 4096
 	defaultQueueBytes  = 16384
@@ -56,7 +56,7 @@ func unownedMemory(s *sandbox.Spec, host *container.HostConfig, sysctls bool) {
 	}
 }
 
-// writableTmpfs mounts what a read-only image needs to be writable: four shares,
+// writableTmpfs mounts the directories of a read-only image that must be writable: four shares,
 // or two and a half where the working directory is mounted. A file of a page or two
 // takes an inode. The state directory buffers uploads, of which none can be larger.
 func writableTmpfs(s *sandbox.Spec, host *container.HostConfig, share int64) {

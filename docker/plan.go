@@ -266,7 +266,7 @@ func plainRuntime(name string) bool {
 func bind(source, target string, readOnly bool) mount.Mount {
 	return mount.Mount{
 		Type: mount.TypeBind, Source: source, Target: target, ReadOnly: readOnly,
-		// What is mounted in it later, on either side, stays on that side.
+		// Later mounts in it, on either side, stay on that side.
 		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
 	}
 }

@@ -79,7 +79,7 @@ func (h *Host) pruneSandbox(ctx context.Context, s *instance, dryRun bool) (*san
 		return nil, err
 	}
 	defer unlock()
-	// It may have changed since it was listed; a claim gives it another name.
+	// The sandbox may have changed since it was listed; a claim gives it another name.
 	if err := h.refresh(ctx, s); err != nil {
 		if errors.Is(err, sandbox.ErrNotFound) {
 			return nil, nil //nolint:nilnil // nothing to remove

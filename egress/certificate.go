@@ -82,7 +82,7 @@ var (
 	errCA   = errors.New("the sandbox's CA cannot be read")
 )
 
-// prepare checks c, and makes what it needs of the CA.
+// prepare checks c, and derives its injections and its authority.
 func (c *Conf) prepare() error {
 	if err := cmp.Or(c.Policy.Check(), c.checkToken()); err != nil {
 		return err

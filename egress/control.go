@@ -185,7 +185,7 @@ func (c *Control) Handler() http.Handler {
 }
 
 // Watched answers a monitor, which may read and not change anything, and whether the server is ready.
-// It asks for no key.
+// The handler asks for no key.
 func (c *Control) Watched(ready func() bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { _ = c.metrics.Serve(w, r) }) // never fails

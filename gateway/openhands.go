@@ -21,7 +21,7 @@ import (
 )
 
 // A client of OpenHands gives each of its calls ten seconds, and then gives up.
-// It asks /runtime/{id} every two seconds for three minutes, until "ready".
+// The client asks /runtime/{id} every two seconds for three minutes, until "ready".
 const (
 	// patience is how long /start and /resume wait before they answer "pending".
 	patience = 5 * time.Second

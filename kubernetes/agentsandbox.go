@@ -501,7 +501,7 @@ func (c *claiming) look(ctx context.Context, uid types.UID) (pod *corev1.Pod, wa
 	name, _, _ := unstructured.NestedString(claim.Object, "status", "sandbox", "name")
 	if name == "" {
 		if reason == "WarmPoolNotFound" || reason == "TemplateNotFound" {
-			// It may not know the pool yet.
+			// The controller may not know the pool yet.
 			if _, err := c.api.pools.Get(ctx, c.pool, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 				return nil, false, "", errNoPool
 			}

@@ -199,7 +199,7 @@ func (d *Driver) prunePolicies(ctx context.Context, used map[string]bool, dryRun
 		if used[pod] || d.clock.now().Sub(secret.CreationTimestamp.Time) < recordTime {
 			continue
 		}
-		// It may have been made since the Pods and the records were listed.
+		// The record may have been made since the Pods and the records were listed.
 		r, err := d.record(ctx, id)
 		if err == nil && r.Pod == pod || err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 			errs = append(errs, err)

@@ -77,7 +77,7 @@ func (d *Driver) examineNetwork(ctx context.Context) ([]sandbox.Finding, error) 
 	return append(found, d.examinePlugin(ctx)), nil
 }
 
-// examineEgress reports whether sandboxes can have network policies, and what the egress proxy does.
+// examineEgress reports whether sandboxes can have network policies, and reports the state of the egress proxy.
 func (d *Driver) examineEgress(ctx context.Context) ([]sandbox.Finding, error) {
 	const about = "network policies"
 	if _, err := d.egressAddress(ctx); errors.Is(err, sandbox.ErrInvalid) {

@@ -174,7 +174,7 @@ type (
 	// Networker keeps the network policies of sandboxes. Its methods fail with [ErrConflict] for a
 	// sandbox that was created without one.
 	Networker interface {
-		// Network returns the policy of a sandbox, and what its connections do.
+		// Network returns the policy of a sandbox, and the state of its connections.
 		Network(ctx context.Context, s *Sandbox) (*Network, error)
 		// SetNetwork changes the policy. change edits that of the present network; its error is
 		// passed on, and then nothing changes. A secret without a value keeps that of the present

@@ -23,7 +23,7 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, unreadBody(r, &http.MaxBytesError{Limit: limit})
 	}
-	// What is announced is believed up to a bound: it may never come.
+	// The buffer has the announced size up to a bound: the body may never come.
 	const most = 1 << 20
 	buf := bytes.NewBuffer(make([]byte, 0, max(0, min(r.ContentLength, most))+bytes.MinRead))
 	if _, err := buf.ReadFrom(http.MaxBytesReader(nil, r.Body, limit)); err != nil {

@@ -123,10 +123,10 @@ func oneIn(query url.Values, name string) (bool, error) {
 	return text == "1", nil
 }
 
-// maxWatchers bounds the requests that watch what changes.
+// maxWatchers bounds the requests that watch changes.
 const maxWatchers = 16
 
-// watchChanges streams what changes until the client leaves. The state in the number of an event, or in its after, is where it can go
+// watchChanges streams changes until the client leaves. The state in the number of an event, or in its after, is where it can go
 // on.
 func (s *Server) watchChanges(w http.ResponseWriter, r *http.Request, path string, diff bool) error {
 	query := r.URL.Query()

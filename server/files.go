@@ -17,7 +17,7 @@ import (
 // our controlling terminal.
 const unixFlags = syscall.O_NONBLOCK | syscall.O_NOCTTY
 
-// What is made has the permissions that the umask leaves, as with any program.
+// Modes of new files and directories, of which the umask takes its part, as with any program.
 const (
 	newFile      fs.FileMode = 0o666
 	newDirectory fs.FileMode = 0o777

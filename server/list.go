@@ -39,7 +39,7 @@ const (
 
 // names returns the entries of a directory: directories with a slash at their
 // end, then everything else, each in the order of their lower-case letters.
-// Symbolic links count as what they point to, and not at all when that is
+// Symbolic links count as their targets, and not at all when that is
 // missing. A directory that cannot be read has no entries. The error is an
 // *api.Error, with status 413 for a directory beyond the bounds.
 func (s *Server) names(dir string) ([]string, error) {

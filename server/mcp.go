@@ -68,8 +68,8 @@ func (c *mcpClients) get(id string) (*mcpClient, error) {
 	return nil, api.NotFound("Could not find session")
 }
 
-// updateMCPServer replaces the MCP servers of the agent. What cannot work is said
-// where clients look for it.
+// updateMCPServer replaces the MCP servers of the agent. Servers that cannot work are named
+// in the field of the answer where clients look for errors.
 func (s *Server) updateMCPServer(w http.ResponseWriter, r *http.Request) error {
 	body, err := readBody(r, maxSmallBody)
 	if err != nil {

@@ -36,8 +36,8 @@ type Owner struct{ UID, GID int }
 // and keeps its mode and owner; one that has other names or attributes is written in
 // place.
 //
-// What the user may not write, a server with a key writes itself, because the key
-// shows that the controller sent it: see putAsServer.
+// A server with a key writes files itself where the user may not, because the key
+// shows that the controller sent them: see putAsServer.
 func (s *Server) put(ctx context.Context, directory string, arrivals []arrival) error {
 	var root *os.Root
 	denied, err := s.asUser(func() (err error) {

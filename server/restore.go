@@ -24,7 +24,7 @@ func (s *Server) entered(r *http.Request) (body []byte, leave func(), err error)
 	return body, leave, nil
 }
 
-// restore makes the workspace what it was.
+// restore brings the workspace back to an earlier state.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	body, leave, err := s.entered(r)
 	if err != nil {

@@ -25,7 +25,7 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// has returns a function that says whether the sandbox has what a tool needs.
+// has returns a function that reports whether the sandbox meets the needs of a tool.
 func (s *Server) has() func(need string) bool {
 	capabilities, mode := s.cfg.Executor.Capabilities(), s.changesInfo().Mode
 	return func(need string) bool {

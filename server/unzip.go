@@ -17,7 +17,7 @@ import (
 )
 
 // The bounds of a zip. An archive that is inside all of them unpacks; they are
-// checked against what it says and against what it turns out to hold.
+// checked against the sizes in its directory and against its real content.
 const (
 	// maxMembers is several times the files of a large project with its
 	// dependencies; directories count, also those that only stand in a name.

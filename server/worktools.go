@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxToolText bounds what a model gets of changes, in bytes.
+	// maxToolText bounds the text about changes for a model, in bytes.
 	maxToolText = 30_000
 	// toolEntries is how many entries of the log it gets.
 	toolEntries = 10
@@ -26,7 +26,7 @@ func workspaceKind(w *tools.Workspace) string {
 	return tools.NeedsChanges
 }
 
-// workspaceTool carries out a call about the workspace. What is wrong is for the model to read.
+// workspaceTool carries out a call about the workspace. Errors are for the model to read.
 func (s *Server) workspaceTool(ctx context.Context, w tools.Workspace) (api.Observation, error) {
 	var text string
 	paths, err := s.toolPaths(w.Paths)
@@ -83,7 +83,7 @@ func (s *Server) undoForModel(ctx context.Context, w tools.Workspace, paths []st
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// changesForModel says what changed since a state, or since before the last change that was asked for.
+// changesForModel describes the changes since a state, or since before the last change that was asked for.
 func (s *Server) changesForModel(w tools.Workspace, paths []string) (string, error) {
 	now := s.actions.State()
 	entries, _ := s.actions.ChangeLog(0, toolEntries)

@@ -391,7 +391,7 @@ func (e *Engine) logs(w http.ResponseWriter, _ *http.Request, _ *Container) {
 	_, _ = io.WriteString(w, "\x02\x00\x00\x00\x00\x00\x00"+string(rune(len(line)))+line)
 }
 
-// archive answers with what a file is, and, to GET, with the file.
+// archive answers with the type of a file, and, to GET, with the file.
 func (e *Engine) archive(w http.ResponseWriter, r *http.Request, c *Container) {
 	path := filepath.Join(c.Root, r.URL.Query().Get("path"))
 	info, err := os.Lstat(path)

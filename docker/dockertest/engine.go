@@ -29,7 +29,7 @@ import (
 	"github.com/actiond/actiond/egress"
 )
 
-// Fault is what goes wrong with a call.
+// Fault is the failure of a call.
 type Fault int
 
 // The faults of calls.
@@ -47,7 +47,7 @@ type Engine struct {
 
 	// Address is the value for docker.Config.Engine.
 	Address string
-	// Serve returns what the container of a name answers to clients of its
+	// Serve returns the handler of the container of a name for clients of its
 	// sandbox's socket. Default: 404.
 	Serve func(name string) http.Handler
 	// Start replaces Serve: it starts what shall listen on the socket "sock" in

@@ -3,7 +3,7 @@
 // the loopback interface. Each connection to either becomes a CONNECT on the socket of the egress proxy, which decides;
 // its refusals are passed on as they are, and collected.
 //
-// It is a convenience for programs, and no fence: bytes that are written to the egress proxy's
+// The proxy is a convenience for programs, and no fence: bytes that are written to the egress proxy's
 // socket by hand get the same answers. The package knows connections, and neither actions nor the
 // API of the sandbox.
 package front

@@ -116,7 +116,7 @@ func baseFiles(dir string) ([]string, error) {
 	return kustomization.Resources, nil
 }
 
-// change makes an object of the base what the options say.
+// change adapts an object of the base to the options.
 func (o *Options) change(object *yaml.Node) {
 	if o.Namespace != "" {
 		o.move(object)

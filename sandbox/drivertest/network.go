@@ -87,7 +87,7 @@ func testNetwork(t *testing.T, d sandbox.Driver, spec sandbox.Spec) {
 	}
 }
 
-// What waits in a pool reaches nothing, and has the policy of its claimer afterwards.
+// A sandbox in a pool reaches nothing, and has the policy of its claimer afterwards.
 func testNetworkPool(t *testing.T, d sandbox.Driver, networker sandbox.Networker, spec sandbox.Spec) {
 	ctx := t.Context()
 	spec.Policy = &egress.Policy{Mode: egress.ModePublic}
