@@ -1,7 +1,7 @@
 // Server runs the actions of an agent in this sandbox and answers each with an
 // observation.
 //
-// It takes the command line and the variables of the OpenHands action
+// The program takes the command line and the variables of the OpenHands action
 // execution server, so that its runtimes can start this program in its place.
 package main
 

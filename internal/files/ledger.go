@@ -110,7 +110,7 @@ func (l *Ledger) recover(as func(func() error) error) (left []error, err error) 
 	return left, nil
 }
 
-// parseSlot returns the path in a slot. It accepts only what record wrote.
+// parseSlot returns the path in a slot. It accepts only the form that record writes.
 func parseSlot(slot []byte) (maker byte, path string, ok bool) {
 	length := int(binary.LittleEndian.Uint16(slot))
 	if length == 0 || slotHead+length > len(slot) {

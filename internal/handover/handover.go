@@ -139,7 +139,7 @@ func (p *Program) Accepts(ctx context.Context, memory *os.File, args, env []stri
 	return err
 }
 
-// run runs the program as a child and returns what it says.
+// run runs the program as a child and returns its output.
 func (p *Program) run(ctx context.Context, memory *os.File, env []string, args ...string) (said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -173,7 +173,7 @@ func (p *Program) run(ctx context.Context, memory *os.File, env []string, args .
 	}
 }
 
-// limitedWriter keeps the beginning of what is written.
+// limitedWriter keeps the beginning of the written bytes.
 type limitedWriter struct{ to *bytes.Buffer }
 
 func (w *limitedWriter) Write(p []byte) (int, error) {

@@ -18,7 +18,7 @@ const bufferSize = 16 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// Relay is two connections and what happens to the bytes between them.
+// Relay carries bytes between two connections.
 type Relay struct {
 	A, B net.Conn
 	// FromA is read in place of A; nil: A itself. A reader that returns an error ends the relay.

@@ -1,4 +1,4 @@
-// Package tail keeps the end of what a program writes, such as its complaints.
+// Package tail keeps the end of the output of a program, such as its errors.
 package tail
 
 import (

@@ -1,4 +1,4 @@
-// Package testhelp has what tests of several packages need.
+// Package testhelp has helpers for the tests of several packages.
 package testhelp
 
 import (

@@ -132,7 +132,7 @@ func (a *attempt) open(ctx context.Context) error {
 	return a.p.printRestored(a.tableOr(), a.sandbox, &restored)
 }
 
-// tableOr is the format of what is no text of a command.
+// tableOr returns the format for an answer that is no output of a command: a table in the place of text.
 func (a *attempt) tableOr() *output.Format {
 	format := *a.format
 	if format.Value == "text" {
@@ -258,7 +258,7 @@ func (a *attempt) sayOpen() {
 	}
 }
 
-// decide says whether to keep what changed; decided is false where that stays open.
+// decide says whether to keep the changes; decided is false where that stays open.
 func (a *attempt) decide(ctx context.Context, succeeded bool) (keep, decided bool) {
 	if a.ifSucceeds {
 		return succeeded, true

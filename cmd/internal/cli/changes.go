@@ -88,7 +88,7 @@ some may be missing.`,
 	return c
 }
 
-// watchChanges prints what changes until ctx ends.
+// watchChanges prints changes until ctx ends.
 func (p *program) watchChanges(ctx context.Context, c *client.Client, query client.ChangesQuery, format *output.Format) error {
 	out := &output.Lines{To: &p.Streams, Format: format}
 	return c.WatchChanges(ctx, query, func(found api.Changes) error {

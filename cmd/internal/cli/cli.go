@@ -47,8 +47,8 @@ func Main(release string, kubernetes platform.OpenCluster) int {
 	// A reader that goes away is to be an error of a write, after which there is
 	// still time to clean up. The channel is not read.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	// What libraries log, net/http for one, may quote a sandbox. It is no part of
-	// what this program says.
+	// Logs of libraries, such as net/http, may quote a sandbox. They are no part of this
+	// program's output.
 	log.SetOutput(io.Discard)
 	p.Version, p.OpenCluster, p.Become = version(release), kubernetes, become
 	p.Caller = os.Getenv(platform.CallerVariable)

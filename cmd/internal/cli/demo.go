@@ -337,7 +337,7 @@ func (d *demo) do(ctx context.Context, s step) (api.Observation, error) {
 	return o, err
 }
 
-// undo takes back what changed last, and names it.
+// undo takes back the last change, and names it.
 func (d *demo) undo(ctx context.Context) (api.Observation, error) {
 	restored, err := d.client.Restore(ctx, api.RestoreRequest{Last: true})
 	var lines []string

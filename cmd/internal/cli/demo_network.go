@@ -33,7 +33,7 @@ var demoFetches = []struct{ program, command string }{
 	{"bash", `bash -c 'exec 3<>/dev/tcp/127.0.0.1/3128; printf "GET %%s HTTP/1.0\r\n\r\n" "$0" >&3; cat <&3' %s`},
 }
 
-// networkDemo is what the requests over the network need.
+// networkDemo has the parts that the requests over the network need.
 type networkDemo struct {
 	address netip.AddrPort // of the page
 	spec    sandbox.Spec   // of the sandbox that may ask for it

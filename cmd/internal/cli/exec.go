@@ -123,7 +123,7 @@ func (f *execFlags) add(c *cobra.Command) {
 	c.Flags().BoolVarP(&f.feed, "interactive", "i", false, "give the command this standard input")
 	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal of its own")
 	f.addTimeout(c)
-	// What follows the sandbox or the image is the command's.
+	// Flags after the sandbox or the image are the command's.
 	c.Flags().SetInterspersed(false)
 }
 
@@ -244,7 +244,7 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 		p.printChanges(ctx, c, stream.id)
 	}
 	if run, ok := o.(api.RunObservation); input != nil && err == nil && (!ok || run.Metadata.ExitCode < 0) {
-		// It may not have begun, and then did not remove its input. The command's own end is the one to report.
+		// The command may not have begun, and then did not remove its input. The command's own end is the one to report.
 		_ = helper(context.WithoutCancel(ctx), c, "rm", "-rf", "--", opts.inputDir)
 	}
 	return stream.end(ctx, s.Name, opts, o, err)

@@ -89,7 +89,7 @@ type mountInfo struct {
 	ReadOnly bool   `json:"read_only"`
 }
 
-// detail adds what the platform knows.
+// detail adds the facts of the platform.
 func (i *detailInfo) detail(d *sandbox.Details) {
 	i.Container, i.ImageID, i.OutOfMemory, i.WorkDir, i.Network, i.Names, i.Addresses = d.Instance, d.ImageID, d.OutOfMemory, d.WorkDir, d.Network, d.Names, d.Addresses
 	i.Memory, i.CPUs, i.Pids, i.Runtime, i.ReadOnly = d.Memory, d.CPUs, d.Pids, d.Runtime, d.ReadOnly

@@ -63,7 +63,7 @@ func filePaths(paths []string) (list []api.FilePath) {
 	return list
 }
 
-// restoredInfo is what a restore did.
+// restoredInfo is the result of a restore.
 type restoredInfo api.Restored
 
 func (r restoredInfo) Table() [][]string { return pathList(r.Changes).Table() }
@@ -106,7 +106,7 @@ func (p *program) printRestored(format *output.Format, name string, r *api.Resto
 	return p.refused(r)
 }
 
-// refused says what a restore did not do.
+// refused prints the paths that a restore left as they are. The error is nil where there are none.
 func (p *program) refused(r *api.Restored) error {
 	n := max(r.RefusedCount, len(r.Refused))
 	if n == 0 {

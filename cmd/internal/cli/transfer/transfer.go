@@ -2,7 +2,7 @@
 // cp does: what is copied goes into the destination if that is a directory, and
 // otherwise gets its name.
 //
-// What comes out of a sandbox is the work of an attacker, and the user of this
+// An archive from a sandbox may be the work of an attacker, and the user of this
 // program may be root. A directory of this machine may be mounted in a sandbox, so
 // an attacker may have made links in it as well.
 package transfer
@@ -111,7 +111,7 @@ func (u Unpacking) openDest(forDir bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What was opened is what counts.
+	// The name may lead elsewhere by now: the opened file counts.
 	if info, err = dir.Stat(); err == nil && !info.IsDir() {
 		err = fmt.Errorf("%w: %s is not a directory", archive.ErrExists, u.Dest)
 	}
