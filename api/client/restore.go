@@ -17,8 +17,9 @@ import (
 )
 
 // Restore brings the workspace back to another state, or only reports the changes that this would make. Paths that
-// cannot be restored are named in the answer, and are no error. The error is a *StatusError of 404 or 410 for a state that never was or is no longer
-// kept, and of 409 while an action runs. It is sent once: after a broken connection it may have been carried out.
+// cannot be restored are named in the answer, and are no error. The error is a *StatusError of 404 or 410 for a state that
+// never was or is no longer kept, and of 409 while an action runs. The request is sent once: after a broken connection it
+// may have been carried out.
 func (c *Client) Restore(ctx context.Context, r api.RestoreRequest) (api.Restored, error) {
 	var restored api.Restored
 	return restored, c.long(ctx, "/v1/restore", r, &restored)

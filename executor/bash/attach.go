@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/actiond/actiond/executor/internal/terminal"
 )
 
 const (
@@ -180,25 +178,6 @@ func (a *Attachment) Resize(rows, cols int) {
 		a.draw()
 		a.s.changed()
 	}
-}
-
-// applySize gives the terminal the size that was asked for last, or its own.
-// The caller holds mu.
-func (s *Session) applySize() {
-	if s.shell == nil || !s.alive {
-		return
-	}
-	size := s.size()
-	_ = terminal.Control(s.shell.term.master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size) })
-}
-
-// size is the size that the terminal should have. The caller holds mu.
-func (s *Session) size() unix.Winsize {
-	if n := len(s.sized); n > 0 {
-		a := s.sized[n-1]
-		return unix.Winsize{Row: uint16(a.rows), Col: uint16(a.cols)} //nolint:gosec // bounded by Resize
-	}
-	return unix.Winsize{Row: terminalRows, Col: terminalCols}
 }
 
 // takeTyped handles typed text until ctx ends. It waits in order for what takes it, the

@@ -13,8 +13,11 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/executor/bash/screen"
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/executor/internal/terminal"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/shellquote"
 )
@@ -521,4 +524,23 @@ func (s *Session) Info() Info {
 		info.PID = s.shell.process.Pid
 	}
 	return info
+}
+
+// applySize gives the terminal the size that was asked for last, or its own.
+// The caller holds mu.
+func (s *Session) applySize() {
+	if s.shell == nil || !s.alive {
+		return
+	}
+	size := s.size()
+	_ = terminal.Control(s.shell.term.master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size) })
+}
+
+// size is the size that the terminal should have. The caller holds mu.
+func (s *Session) size() unix.Winsize {
+	if n := len(s.sized); n > 0 {
+		a := s.sized[n-1]
+		return unix.Winsize{Row: uint16(a.rows), Col: uint16(a.cols)} //nolint:gosec // bounded by Resize
+	}
+	return unix.Winsize{Row: terminalRows, Col: terminalCols}
 }
