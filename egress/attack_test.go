@@ -168,7 +168,7 @@ func TestAttackServerName(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"public","deny":["evil.example"]}`)
 	l := f.add(t, "tls.example", "8.8.8.8:443")
-	go echo(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate(t)}}))
+	go testhelp.Echo(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate(t)}}))
 	for _, tc := range []struct{ target, name, reason string }{
 		{"tls.example:443", "tls.example", ""},
 		{"tls.example:443", "TLS.example", ""},
@@ -216,7 +216,7 @@ func TestAttackRecordBeforeHello(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"public"}`)
 	l := f.add(t, "tls.example", "8.8.8.8:443")
-	go echo(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate(t)}}))
+	go testhelp.Echo(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate(t)}}))
 	for name, want := range map[string]string{"tls.example": "<nil>", "other.example": "remote error: tls: access denied"} {
 		c, _, _ := f.connect(t, "tls.example:443")
 		_, _ = io.WriteString(c, "\x15\x03\x01\x00\x02\x01\x5a") // user canceled, a warning

@@ -101,20 +101,6 @@ func (n *internet) set(f func()) {
 	f()
 }
 
-// echo answers every connection with what it reads.
-func echo(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			_, _ = io.Copy(c, c)
-		}()
-	}
-}
-
 type fixture struct {
 	*egress.Server
 	*internet
@@ -138,7 +124,7 @@ func start(tb testing.TB, policy string) *fixture {
 	if err := f.SetHost(nil); err != nil {
 		tb.Fatal(err)
 	}
-	go echo(n.add(tb, "echo.example", "8.8.8.8:7"))
+	go testhelp.Echo(n.add(tb, "echo.example", "8.8.8.8:7"))
 	f.apply(tb, policy)
 	return f
 }

@@ -35,7 +35,7 @@ func startShared(t *testing.T) *shared {
 func startSharedOf(t *testing.T, most int) *shared {
 	t.Helper()
 	n := &internet{names: map[string][]string{}, hosts: map[netip.AddrPort]string{}}
-	go echo(n.add(t, "echo.example", "8.8.8.8:7"))
+	go testhelp.Echo(n.add(t, "echo.example", "8.8.8.8:7"))
 	s := &shared{Server: egress.New(egress.Config{Log: slog.New(slog.DiscardHandler), Resolve: n.resolve, Dial: n.dial})}
 	s.LimitShared(most)
 	if err := s.SetHost(nil); err != nil {

@@ -21,12 +21,7 @@ func TestSearchWords(t *testing.T) {
 	for _, name := range []string{"b.go", "a.go", "sub/c.go"} {
 		path := filepath.Join(dir, name)
 		text := "package x\n\nfunc F() {}\n"
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, path, text, 0o644)
 		at = at.Add(-time.Minute)
 		if err := os.Chtimes(path, at, at); err != nil {
 			t.Fatal(err)
@@ -81,13 +76,7 @@ func TestSearchHasTheUsersRights(t *testing.T) {
 	user := other(t)
 	dir := testhelp.PublicDir(t)
 	write := func(name string, mode os.FileMode, text string) {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, name), text, mode)
 	}
 	write("open.txt", 0o644, "secret")
 	write("closed.txt", 0o600, "secret")

@@ -45,13 +45,7 @@ func stepOf(w *executor.Workspace) uint64 {
 
 func put(tb testing.TB, dir, name, text string) {
 	tb.Helper()
-	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		tb.Fatal(err)
-	}
+	testhelp.WriteFile(tb, filepath.Join(dir, name), text, 0o644)
 }
 
 // known returns once all contents are known.

@@ -265,13 +265,7 @@ func signTarget(tb testing.TB, dir string) (ca string) {
 
 func writeTarget(tb testing.TB, dir, name, text string) {
 	tb.Helper()
-	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		tb.Fatal(err)
-	}
+	testhelp.WriteFile(tb, filepath.Join(dir, name), text, 0o644)
 }
 
 // fillTarget writes what programs fetch: a page, a git repository, and the indexes of package managers.

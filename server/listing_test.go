@@ -12,6 +12,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/contract"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -99,11 +100,7 @@ func TestListUnreadable(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has the rights that must not be used")
 	}
-	dir, err := os.MkdirTemp("", "actiond-list-") //nolint:usetesting // t.TempDir is closed to other users
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := testhelp.PublicDir(t)
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/closed", 0o700), os.WriteFile(dir+"/closed/x", nil, 0o600), os.Mkdir(dir+"/z", 0o755)); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -100,13 +101,9 @@ func TestPackAsUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has the rights that must not be used")
 	}
-	dir, err := os.MkdirTemp("", "actiond-pack-") //nolint:usetesting // t.TempDir is closed to other users
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := testhelp.PublicDir(t)
 	const uid, gid = 54321, 54322
-	err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/closed", 0o700), os.WriteFile(dir+"/closed/secret", []byte("secret"), 0o644),
+	err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/closed", 0o700), os.WriteFile(dir+"/closed/secret", []byte("secret"), 0o644),
 		os.Mkdir(dir+"/through", 0o711), os.WriteFile(dir+"/through/f", []byte("fine"), 0o644),
 		os.Mkdir(dir+"/work", 0o755), os.Symlink("../closed/secret", dir+"/work/link"), os.Symlink("../closed", dir+"/work/dir"),
 		os.WriteFile(dir+"/work/theirs", []byte("secret"), 0o600), os.WriteFile(dir+"/work/mine", []byte("mine"), 0o600), os.Chown(dir+"/work/mine", uid, gid))

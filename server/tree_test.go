@@ -12,6 +12,7 @@ import (
 	"github.com/actiond/actiond/api/contract"
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -117,11 +118,7 @@ func TestTreeFailsHalfWay(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs a file that may not be removed")
 	}
-	dir, err := os.MkdirTemp("", "actiond-tree-") //nolint:usetesting // t.TempDir is closed to other users
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := testhelp.PublicDir(t)
 	user := &identity.User{Name: "agent", Home: dir, UID: 54321, GID: 54321}
 	s := serverOf(t, executor.Config{WorkingDir: "/", Shell: "/bin/sh", StateDir: t.TempDir(), User: user})
 	if err := errors.Join(

@@ -14,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -36,13 +37,7 @@ func newTrusted(t *testing.T, image map[string]string) *trusted {
 	}
 	c := &trusted{fake: &fake{sessions: oneSession}, image: t.TempDir(), trust: filepath.Join(t.TempDir(), "run", "tls"), ca: ca.Certificate}
 	for name, text := range image {
-		name = filepath.Join(c.image, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(c.image, name), text, 0o640)
 	}
 	c.s = newServer(t, withExecutor(c.fake), withClaim, withProxy, c.configure)
 	t.Cleanup(c.s.CloseNetwork)

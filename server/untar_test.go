@@ -17,6 +17,7 @@ import (
 
 	"github.com/actiond/actiond/api/contract"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -52,14 +53,10 @@ func TestUnpackAsUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has the rights that must not be used")
 	}
-	dir, err := os.MkdirTemp("", "actiond-unpack-") //nolint:usetesting // t.TempDir is closed to other users
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := testhelp.PublicDir(t)
 	const uid, gid = 54321, 54322
 	secret, work := filepath.Join(dir, "secret"), filepath.Join(dir, "work")
-	err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(secret, 0o755), os.Mkdir(work, 0o755), os.WriteFile(secret+"/passwd", []byte("root"), 0o644),
+	err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(secret, 0o755), os.Mkdir(work, 0o755), os.WriteFile(secret+"/passwd", []byte("root"), 0o644),
 		os.Chown(work, uid, gid), os.Symlink(secret+"/passwd", work+"/file"), os.Symlink(secret, work+"/dir"), os.WriteFile(work+"/theirs", nil, 0o600))
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/actiond/actiond/api/tools"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // The definitions as model APIs get them, to be read by people. UPDATE=1
@@ -38,12 +39,7 @@ func TestDefinitionsGolden(t *testing.T) {
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if os.Getenv("UPDATE") != "" {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, path, string(got), 0o644)
 		return
 	}
 	want, err := os.ReadFile(path)

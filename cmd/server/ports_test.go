@@ -27,16 +27,7 @@ func listenInstead(at string) {
 	_ = os.WriteFile("pid", []byte(strconv.Itoa(os.Getpid())), 0o600)
 	_ = os.WriteFile("port.tmp", []byte(strconv.Itoa(l.Addr().(*net.TCPAddr).Port)), 0o600)
 	_ = os.Rename("port.tmp", "port")
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			_, _ = io.Copy(conn, conn)
-		}()
-	}
+	testhelp.Echo(l)
 }
 
 // A program that the agent started in the background is listed and reached, also after

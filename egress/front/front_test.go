@@ -138,18 +138,7 @@ func (f *fixture) host(tb testing.TB, name string, port int) net.Listener {
 func (f *fixture) echo(tb testing.TB, port int) {
 	tb.Helper()
 	l := f.host(tb, "echo.example", port)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(c, c)
-				c.Close()
-			}()
-		}
-	}()
+	go testhelp.Echo(l)
 }
 
 // web adds a host that answers plain requests.

@@ -19,6 +19,7 @@ import (
 	"github.com/actiond/actiond/executor/edit"
 	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // limitEnv makes this test binary the program of TestFullDisk.
@@ -114,12 +115,7 @@ func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 func (b *bench) write(name, content string, mode fs.FileMode) string {
 	b.t.Helper()
 	path := b.path(name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	testhelp.WriteFile(b.t, path, content, 0o644)
 	if err := os.Chmod(path, mode); err != nil {
 		b.t.Fatal(err)
 	}

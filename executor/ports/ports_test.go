@@ -40,16 +40,7 @@ func serve(at string) {
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	_, _ = os.Stdout.WriteString(port + "\n")
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			_, _ = io.Copy(conn, conn)
-		}()
-	}
+	testhelp.Echo(l)
 }
 
 // start starts a process that listens, "tcp 127.0.0.1:0" for instance, and returns its

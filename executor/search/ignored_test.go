@@ -1,11 +1,11 @@
 package search_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/actiond/actiond/executor/search"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func TestIgnored(t *testing.T) {
@@ -18,13 +18,7 @@ func TestIgnored(t *testing.T) {
 		"repo/.gitignore":    "*.log\n/build\n",
 		"repo/.geminiignore": "secret\n",
 	} {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, name), text, 0o600)
 	}
 	s := search.New(search.Config{})
 	for name, want := range map[string]bool{

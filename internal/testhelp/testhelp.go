@@ -3,7 +3,9 @@ package testhelp
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -76,6 +78,31 @@ func Tree(tb testing.TB, dir string) []string {
 		tb.Fatal(err)
 	}
 	return all
+}
+
+// Echo sends back what the connections of l send, until l is closed.
+func Echo(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() { // ends with the connection
+			_, _ = io.Copy(conn, conn)
+			_ = conn.Close()
+		}()
+	}
+}
+
+// WriteFile writes a file, and makes the directories above it that are missing.
+func WriteFile(tb testing.TB, file, text string, mode fs.FileMode) {
+	tb.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // for all users
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), mode); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // WriteProgram writes a program that the test runs, for all users. A process that is started

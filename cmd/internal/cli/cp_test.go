@@ -118,12 +118,7 @@ func TestCopyRefused(t *testing.T) {
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, text, 0o644)
 }
 
 // A copy that is interrupted ends with 130 and leaves nothing.

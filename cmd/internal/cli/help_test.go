@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // TestHelp compares what every command says of itself with testdata/help.
@@ -58,12 +59,7 @@ func TestHelp(t *testing.T) {
 func checkGolden(t *testing.T, file, got string) {
 	t.Helper()
 	if os.Getenv("UPDATE") == "1" {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, file, got, 0o644)
 		return
 	}
 	want, err := os.ReadFile(file)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/internal/testhelp"
@@ -31,16 +30,7 @@ func listenInstead(file string) {
 	_ = os.WriteFile(file+".pid", []byte(strconv.Itoa(os.Getpid())), 0o600)
 	_ = os.WriteFile(file+".tmp", []byte(strconv.Itoa(l.Addr().(*net.TCPAddr).Port)), 0o600)
 	_ = os.Rename(file+".tmp", file)
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			_, _ = io.Copy(conn, conn)
-		}()
-	}
+	testhelp.Echo(l)
 }
 
 // listening starts a program in a sandbox that listens, and returns its port.
@@ -48,14 +38,10 @@ func (m localMachine) listening(box string) string {
 	m.t.Helper()
 	file := filepath.Join(m.dir, "port")
 	m.ok("exec", box, "sh", "-c", listenVariable+"="+file+" setsid "+os.Args[0]+" < /dev/null > /dev/null 2>&1 &")
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if port, err := os.ReadFile(file); err == nil {
-			testhelp.KillAfter(m.t, file+".pid")
-			return string(port)
-		}
-	}
-	m.t.Fatal("the program does not listen")
-	return ""
+	var port []byte
+	testhelp.Eventually(m.t, func() bool { port, _ = os.ReadFile(file); return len(port) > 0 }, "the program listens")
+	testhelp.KillAfter(m.t, file+".pid")
+	return string(port)
 }
 
 func TestPorts(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func TestEnvPath(t *testing.T) {
@@ -30,13 +31,7 @@ func TestLookPath(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	write := func(name string, mode os.FileMode) {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(root, name), "", mode)
 	}
 	write("one/p", 0o700)
 	write("two/p", 0o700)
