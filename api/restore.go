@@ -299,12 +299,3 @@ func DecodeBisect(body []byte) (BisectRequest, error) {
 	}
 	return r, nil
 }
-
-// DecodeRestored reads a Restored that Encode wrote.
-func DecodeRestored(data []byte) (*Restored, error) {
-	r := &Restored{}
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("decoding a restore: %w", err)
-	}
-	return r, nil
-}

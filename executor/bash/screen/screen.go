@@ -171,9 +171,6 @@ func (s *Screen) Restart() {
 	}
 }
 
-// AltActive reports whether a program has switched to the alternate screen.
-func (s *Screen) AltActive() bool { return s.alt != nil }
-
 // flowing reports whether output is plain text at the end of hist: no line is
 // pulled and no full-screen program runs.
 func (s *Screen) flowing() bool { return s.alt == nil && s.main.lines == nil }
