@@ -332,7 +332,7 @@ func (m *Manager) backTo(present api.Pin) error {
 	return errors.Join(err, e.workspace.Unpin(api.BisectPin))
 }
 
-// notRestored says what a restore refused; "" for nothing.
+// notRestored describes the refused paths of a restore; "" without any.
 func notRestored(r *api.Restored) string {
 	if r.RefusedCount == 0 || len(r.Refused) == 0 {
 		return ""

@@ -310,7 +310,7 @@ type ChangesInfo struct {
 	// NoUndo says why changes cannot be taken back, and names the flag; "" if they can.
 	NoUndo   string   `json:"no_undo,omitzero"`
 	Baseline Baseline `json:"baseline"`
-	// Store is what is kept of contents; nil in the other modes.
+	// Store measures the kept contents; nil in the other modes.
 	Store *ChangesStore `json:"store,omitzero"`
 }
 

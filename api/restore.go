@@ -196,7 +196,7 @@ const (
 type BisectEvent struct {
 	// Event is one of the events above, and says which members there are.
 	Event string `json:"event"`
-	// State is what is tested, and N the action that ended with it; of a result the first bad one. N is 0 if it was no action.
+	// State is the tested state, and N the action that ended with it; of a result the first bad one. N is 0 if it was no action.
 	State string `json:"state,omitzero"`
 	N     uint64 `json:"n,omitzero"`
 	// Left is about how many tests are to come.

@@ -87,7 +87,7 @@ func (e *dockerEngine) negotiate(ctx context.Context) error {
 // its server.
 var ErrUnsafeSocket = errors.New("unsafe socket")
 
-// engineError wraps what an engine call returned, so that "cannot be reached"
+// engineError wraps the error of an engine call, so that "cannot be reached"
 // is told from an answer. A wait that the caller ended is the caller's.
 func engineError(ctx context.Context, what string, err error) error {
 	switch {

@@ -26,7 +26,7 @@ const (
 )
 
 // keepOut are paths of the host that give away the host, or secrets of its
-// users. Neither they nor what is in them nor what they are in is mounted.
+// users. Neither they nor their contents nor the directories above them are mounted.
 var keepOut = []struct{ path, why string }{
 	{"/etc", "it holds the host's accounts and configuration"},
 	{"/proc", "it controls the host's kernel and processes"},
@@ -78,7 +78,7 @@ type hostView struct {
 }
 
 // resolveMounts replaces every source by the path that its links lead to and
-// refuses what may not be mounted, with the reason. follow is asked before a link
+// refuses a path that may not be mounted, with the reason. follow is asked before a link
 // is followed. It returns the mounts for the engine, and the owner of the first
 // writable one, or 0.
 func resolveMounts(mounts []sandbox.Mount, view hostView, follow func(hostpath.Link) error) (resolved []sandbox.Mount, owner int, err error) {

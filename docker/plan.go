@@ -47,7 +47,7 @@ var seccompProfile string
 // capabilities are those that a server with uid 0 needs to run commands and open
 // files as another user. Without any one of them a sandbox does not start or
 // cannot be cleaned up. DAC_OVERRIDE and FOWNER are not among them: the server
-// opens what is the user's with the user's rights, but see rootCapabilities.
+// opens files of the user with the user's rights, but see rootCapabilities.
 var capabilities = []string{
 	"CAP_SETUID", // start commands, and open files, as the user
 	"CAP_SETGID", // with the user's groups
@@ -156,7 +156,7 @@ func plan(s *sandbox.Spec, c creation) (*container.Config, *container.HostConfig
 	return config, host
 }
 
-// unclaimedTime is longer than a caller that is alive takes to claim what it started.
+// unclaimedTime is longer than a caller that is alive takes to claim the sandbox that it started.
 const unclaimedTime = 10 * time.Minute
 
 func arguments(s *sandbox.Spec, c creation) []string {

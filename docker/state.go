@@ -162,7 +162,7 @@ func (s *stateDir) makeRun(id string) error {
 	return nil
 }
 
-// give makes the directory that is mounted, and what is in it, the server's. An
+// give makes the directory that is mounted, and its contents, the server's. An
 // engine that remaps users has another number for that than 0.
 func (s *stateDir) give(id string, uid int) error {
 	if uid == os.Geteuid() {

@@ -70,7 +70,7 @@ func (r *helloReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// hello is a TLS hello. It is a connection that only reads, and keeps what it read.
+// hello is a TLS hello: a connection that only reads, and keeps the bytes that it read.
 type hello struct {
 	net.Conn // nil: crypto/tls calls nothing else up to the end of the hello
 

@@ -1,4 +1,4 @@
-// Package egress decides what sandboxes reach over the network, and connects them. A sandbox
+// Package egress decides which hosts sandboxes reach over the network, and connects them. A sandbox
 // has no network of its own, but a Unix socket to the egress proxy, on which it asks by CONNECT
 // for one connection at a time. The proxy decides by the host's name, looks the name up once,
 // and dials what it found.

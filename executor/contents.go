@@ -38,7 +38,7 @@ func (e *Executor) closeStore() error {
 	return nil
 }
 
-// reclaim makes room in the store, but for what states and the undo history need. It fails where the states of an earlier
+// reclaim makes room in the store, and keeps the contents that states and the undo history need. It fails where the states of an earlier
 // process are not known, whose contents it would lose.
 func (e *Executor) reclaim() error {
 	w := e.followed

@@ -16,7 +16,7 @@ import (
 	"github.com/actiond/actiond/internal/mark"
 )
 
-// sessionsName is the variable of shells, kernels, MCP servers and browsers, and of what they start. They end
+// sessionsName is the variable of shells, kernels, MCP servers and browsers, and of their descendants. They end
 // with their server. A program of exec has one of its own, which is recorded while its action waits for it.
 const sessionsName = "ACTIOND_SESSIONS"
 

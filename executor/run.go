@@ -247,7 +247,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 	return o
 }
 
-// completed says how the command ended and in what state it left the shell.
+// completed adds the end of the command and the state in which it left the shell.
 func (e *Executor) completed(o *api.RunObservation, r bash.Result) {
 	key := ""
 	if r.Key != "" {

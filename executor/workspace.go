@@ -284,7 +284,7 @@ func (w *Workspace) begin(tracker *changes.Tracker) error {
 	return nil
 }
 
-// readContents reads what is not known yet, with pauses, so that it takes half of a processor at most; false once the
+// readContents reads the contents that are not known yet, with pauses, so that it takes half of a processor at most; false once the
 // workspace is closed. Stretches grow, since each begins with what cannot be read.
 func (w *Workspace) readContents(tracker *changes.Tracker) bool {
 	for limit := readTime; ; limit *= 2 {

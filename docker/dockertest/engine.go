@@ -337,7 +337,7 @@ func (e *Engine) tell(c *Container, action events.Action, attributes ...string) 
 
 var errFull = errors.New("no space left on device")
 
-// call wraps what answers a call: it counts, holds and fails.
+// call wraps the handler of a call: it counts, holds and fails.
 func (e *Engine) call(name string, do http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if e.Hold != nil {

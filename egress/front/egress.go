@@ -19,7 +19,7 @@ import (
 	"github.com/actiond/actiond/egress"
 )
 
-// Limits of what the egress proxy answers.
+// Limits of the answers of the egress proxy.
 const (
 	maxAnswer  = 16 << 10 // bytes of the header and the text of a refusal
 	maxPolicy  = 2 * egress.MaxPolicy

@@ -43,7 +43,7 @@ func (f *Front) noteOpened(c *client, t *tunnel) {
 	})
 }
 
-// enter adds a connection, and returns what is called at its end, perhaps repeatedly.
+// enter adds a connection, and returns a function for its end, which may be called repeatedly.
 func (o *opened) enter(number int64, client func(Denial) Denial) (closed func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -110,7 +110,7 @@ func tookOver(cur *running, sh *shell) bool {
 // a program, also on a machine that is overloaded.
 const startLooks = 50
 
-// parseTime is what bash needs at most to parse a text (measured: 50 ms for a
+// parseTime is the longest time in which bash parses a text (measured: 50 ms for a
 // megabyte; ten times that). When a signal reaches it before, bash 5.2 leaves
 // the rest of the text in its parser and runs that as its next command.
 func parseTime(text string) time.Duration {

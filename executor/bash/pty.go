@@ -48,7 +48,7 @@ func openTerminal(user *identity.User) (*pty, error) {
 	return t, nil
 }
 
-// configure sets the size and the modes, and remembers what restore goes back to.
+// configure sets the size and the modes, and remembers the owner and the modes for restore.
 func (t *pty) configure() error {
 	err := terminal.Control(t.slave, func(fd int) error { return unix.Fstat(fd, &t.owner) })
 	if err != nil {
@@ -158,8 +158,8 @@ func (t *pty) has(mode uint32) (set bool) {
 	return set
 }
 
-// offer types a piece of keys and returns how many bytes: 0 while much of what was typed
-// before is unread. With byLine that is a line where programs read lines, and no other waits.
+// offer types a piece of keys and returns how many bytes: 0 while much earlier
+// input is unread. With byLine that is a line where programs read lines, and no other waits.
 func (t *pty) offer(keys []byte, byLine bool) (n int) {
 	lines, waits := byLine && t.has(unix.ICANON), 0
 	err := terminal.Control(t.slave, func(fd int) (err error) {

@@ -82,7 +82,7 @@ func (d dialect) resetPrompts() string {
 	return `\command unset -v PROMPT_COMMAND PS0 TMOUT || \command :; PS1='$ ' PS2=`
 }
 
-// personalFiles is a command that reads what an interactive shell of the user
+// personalFiles is a command that reads the files that an interactive shell of the user
 // would read.
 func (d dialect) personalFiles() string {
 	if !d.isBash {

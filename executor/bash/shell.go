@@ -254,7 +254,7 @@ func (sh *shell) sendText(line string) error {
 	}
 }
 
-// errNotSent says that the shell has not seen a byte of what was sent.
+// errNotSent says that the shell has not seen a byte of the sent text.
 var errNotSent = errors.New("the shell no longer reads its script")
 
 // sendTime bounds how long the shell may take to read a command's text, which

@@ -124,7 +124,7 @@ func newLineBetween(text string, end, start int) bool {
 	return strings.Contains(strings.ReplaceAll(text[end:start], "\\\n", ""), "\n")
 }
 
-// unsupported reports whether a command uses what makes the reference take the
+// unsupported reports whether a command uses syntax that makes the reference take the
 // whole text as one. It does not look into here-documents and ${ }, nor does
 // the reference.
 func unsupported(commands []*syntax.Stmt) bool {

@@ -76,7 +76,7 @@ func post[P, R any](p *pipe, session target.SessionID, command cdp.Command[P, R]
 	return err
 }
 
-// payload decodes the parameters of an event. What it cannot decode is zero.
+// payload decodes the parameters of an event. Fields that it cannot decode are zero.
 func payload[E any](m message, _ cdp.Event[E]) (e E) {
 	_ = json.Unmarshal(m.Params, &e, tolerant)
 	return e

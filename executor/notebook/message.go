@@ -222,7 +222,7 @@ func (m message) tellsInterrupt() bool {
 		json.Unmarshal(m.content, &c) == nil && strings.TrimSpace(c.Text) == "KeyboardInterrupt"
 }
 
-// addTo puts what the message shows into a cell's output, and tells whether it
+// addTo adds the data of a message to a cell's output, and tells whether it
 // says that the kernel is idle.
 func (m message) addTo(o *output) (idle bool) {
 	switch m.Type {

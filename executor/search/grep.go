@@ -358,7 +358,7 @@ func (g *grep) parts(path string, do func(text []byte) bool) {
 	do(g.buf)
 }
 
-// eachPart is parts for a large file, and returns whether what was read is text.
+// eachPart is parts for a large file, and returns whether the part that was read is text.
 func (g *grep) eachPart(r io.Reader, do func(text []byte) bool) bool {
 	buf := make([]byte, maxLine+1) // room for the end of a line that is cut
 	kept, skips := 0, false        // skips the rest of a line

@@ -177,7 +177,7 @@ func makeDir(above *os.File, name string, mode fs.FileMode) (made bool, err erro
 	return false, err
 }
 
-// close leaves all directories; what they were to get, they get.
+// close leaves all directories, which get their modes and times.
 func (d *dirs) close() error { return d.leave(0) }
 
 // abandon closes the open directories and changes nothing more.

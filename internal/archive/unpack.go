@@ -17,7 +17,7 @@ import (
 	"github.com/actiond/actiond/internal/random"
 )
 
-// Unpacker makes the files of tar archives below a directory. What is no file,
+// Unpacker makes the files of tar archives below a directory. A member that is no file,
 // directory or link is left out; no file keeps an owner or a set-uid bit; and files
 // and links that are in the way are replaced.
 type Unpacker struct {

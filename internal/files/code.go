@@ -44,7 +44,7 @@ func Code(err error) string {
 	return "command_failed"
 }
 
-// Words say what is wrong with a path: the system's own words, but where they do not fit a path.
+// Words describe the fault of a path: the system's own words, but where they do not fit a path.
 func Words(errno syscall.Errno) string {
 	if errno == unix.EBUSY {
 		return "it is a mount point, or the system uses it"

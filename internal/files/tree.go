@@ -18,7 +18,7 @@ import (
 // working directory or one above it.
 var ErrProtected = errors.New("the root directory, the working directory and those above it stay")
 
-// ErrMoved reports a directory that another process moved while what is in it was removed.
+// ErrMoved reports a directory that another process moved while its contents were removed.
 var ErrMoved = errors.New("moved by another process while it was being removed")
 
 // inode names a file for as long as it is open.
@@ -197,7 +197,7 @@ type Removal struct {
 // maxDepth bounds the levels of a tree that is removed.
 const maxDepth = 1 << 18
 
-// Remove removes the tree at a name. What was removed before an error is in r.Removed; the
+// Remove removes the tree at a name. The number of names removed before an error is in r.Removed; the
 // error has the path of the file that stays.
 func (r *Removal) Remove(n Named) error {
 	err := n.fail("remove", unix.Unlinkat(n.fd(), n.Base, unix.AT_REMOVEDIR))

@@ -56,7 +56,7 @@ The editor is $VISUAL, else $EDITOR, else vi. It may have arguments.`,
 // mostEdited bounds the size of a file, which is held in memory.
 const mostEdited = 64 << 20
 
-// remoteFile is a file of a sandbox with what is to stay as it is.
+// remoteFile is a file of a sandbox with the attributes that stay.
 type remoteFile struct {
 	path   string // what links lead to
 	header *tar.Header

@@ -358,7 +358,7 @@ func (d deniedInfo) Row() []string {
 	return []string{output.Stamp(d.Time), d.Host, strconv.Itoa(int(d.Port)), d.Reason}
 }
 
-// checkTarget prints what the policy decides about a target. It fails where that is refused.
+// checkTarget prints the decision of the policy about a target. It fails where that is refused.
 func (p *program) checkTarget(ctx context.Context, networker sandbox.Networker, s *sandbox.Sandbox, target string, format *output.Format) error {
 	host, port, err := egress.ParseTarget(target)
 	if err != nil {

@@ -210,7 +210,7 @@ func (w *patch) named(s section, truncated bool) {
 	w.line(output.Bold, s.kind()+" "+name+": "+noLines(s.ChangedPath, truncated))
 }
 
-// nameEnd is what git writes behind a name with blanks, which it takes for a time otherwise.
+// nameEnd is the tab that git writes behind a name with blanks, whose end it takes for a time otherwise.
 func (w *patch) nameEnd(name string) string {
 	if w.person || !strings.Contains(name, " ") {
 		return ""

@@ -70,7 +70,7 @@ terminal as it is, with all its escape sequences.`,
 	return c
 }
 
-// shFlags say what is attached to.
+// shFlags choose the session, and how it is attached to.
 type shFlags struct {
 	session, keys string
 	readOnly      bool

@@ -236,7 +236,7 @@ func settled(err error) bool {
 	return answered && failed.Status != http.StatusNotFound && failed.Status != http.StatusTooManyRequests && failed.Status < http.StatusInternalServerError
 }
 
-// terminalOutput turns what came out of a terminal into what the command wrote:
+// terminalOutput turns the output of a terminal into that of the command:
 // the terminal put a carriage return before each end of a line.
 type terminalOutput struct {
 	out  io.Writer

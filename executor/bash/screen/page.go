@@ -312,7 +312,7 @@ func (s *Screen) shiftUp(at, bottom, n int, scroll bool) {
 	}
 }
 
-// shiftDown inserts n blank lines at row at; what passes bottom is lost.
+// shiftDown inserts n blank lines at row at; lines that pass bottom are lost.
 func (s *Screen) shiftDown(at, bottom, n int) {
 	pg := s.page()
 	n = min(n, bottom-at+1)

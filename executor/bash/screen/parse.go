@@ -37,7 +37,7 @@ func (ps *parser) param(i, standard int) int {
 	return standard
 }
 
-// sequence takes in the bytes of an escape sequence and returns what it left.
+// sequence takes in the bytes of an escape sequence and returns the rest.
 func (s *Screen) sequence(p []byte) []byte {
 	switch s.parser.state {
 	case escape:

@@ -175,7 +175,7 @@ func (s *Screen) Restart() {
 // pulled and no full-screen program runs.
 func (s *Screen) flowing() bool { return s.alt == nil && s.main.lines == nil }
 
-// flow takes in text that only flows and returns what it left.
+// flow takes in text that only flows and returns the rest.
 func (s *Screen) flow(p []byte) []byte {
 	if !s.cr {
 		n := plainLen(p)
@@ -209,7 +209,7 @@ func (s *Screen) flow(p []byte) []byte {
 	return p[1:]
 }
 
-// edit takes in output while lines have columns and returns what it left.
+// edit takes in output while lines have columns and returns the rest.
 func (s *Screen) edit(p []byte) []byte {
 	n := printLen(p)
 	if n > 0 {

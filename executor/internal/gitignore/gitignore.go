@@ -46,7 +46,7 @@ func (rs Rules) Last(dir, name string, isDir bool) *Rule {
 type Rule struct {
 	// Pattern is the line.
 	Pattern string
-	// Keeps is true for a rule with an exclamation mark: what it matches is not ignored.
+	// Keeps is true for a rule with an exclamation mark: paths that match are not ignored.
 	Keeps bool
 	// onlyDirs is for a rule with a slash at the end.
 	onlyDirs bool

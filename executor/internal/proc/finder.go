@@ -18,7 +18,7 @@ const (
 )
 
 // Finder finds a program on the PATH of a shell, as `which` does for a user. It
-// keeps each answer and watches what the answer depends on, so that a repeated
+// keeps each answer and watches the paths that the answer depends on, so that a repeated
 // question costs one system call and no access to a file system, which may be a
 // round trip to another process (FUSE). An answer that cannot be watched is not
 // kept.
@@ -93,7 +93,7 @@ func (f *Finder) Find(path, dir string) string {
 }
 
 // look searches the directories with the user's rights. With a watch it first
-// watches what it is about to look at.
+// watches the paths that it is about to look at.
 func (f *Finder) look(path, dir string, w *watch) (found answer) {
 	parts := filepath.SplitList(path)
 	found.kept = w != nil && len(parts) <= maxPathParts && len(path)+len(dir) <= maxPathLength

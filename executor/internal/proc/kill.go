@@ -18,7 +18,7 @@ import (
 // session and lost its parents is found by KillMarked only.
 //
 // All are stopped before the first is killed: a stopped process starts no other
-// and keeps its parent, and so the next round finds what escaped the one before.
+// and keeps its parent, and so the next round finds the processes that escaped the one before.
 func KillTree(root int) {
 	_ = unix.Kill(root, unix.SIGSTOP)
 	stopped := map[int]Process{}

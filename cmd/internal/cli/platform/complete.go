@@ -53,7 +53,7 @@ func (p *Platform) SandboxNames(cmd *cobra.Command, args []string, begun string,
 	return found
 }
 
-// completeTime bounds the wait for what completes a command line.
+// completeTime bounds the wait for the completions of a command line.
 const completeTime = 2 * time.Second
 
 // complete returns the names of find that begin with begun, sorted. Text

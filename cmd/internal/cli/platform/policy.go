@@ -209,7 +209,7 @@ func yamlError(text []byte, err error) error {
 	return errors.New("it is not valid YAML")
 }
 
-// lineOf is the line of what a JSON pointer leads to, or of the last thing on the way that exists.
+// lineOf is the line of the value at a JSON pointer, or of the last value on the way that exists.
 func lineOf(node *yaml.Node, pointer string) int {
 	if node.Kind == yaml.DocumentNode && len(node.Content) > 0 {
 		node = node.Content[0]
