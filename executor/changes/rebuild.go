@@ -24,7 +24,7 @@ func (r *restorer) work(name string) error {
 		r.fail(r.targets[0], "", err)
 		return nil
 	}
-	defer func() { _ = unix.Close(r.scratchFD) }()
+	defer func() { _ = errors.Join(unix.Close(r.scratchFD), unix.Close(r.outerFD)) }()
 	r.detachFiles()
 	r.detachDirs()
 	for _, t := range r.targets {
@@ -514,7 +514,7 @@ func (r *restorer) clean(name string) {
 				return
 			}
 		}
-		r.refuse(join(name, aside), "it could not be put back")
+		r.refuse(join(name, r.inner+"/"+aside), "it could not be put back")
 	}
 	for _, it := range r.items {
 		if it.aside != "" {
@@ -529,6 +529,7 @@ func (r *restorer) clean(name string) {
 	for i := range r.temps {
 		_ = unix.Unlinkat(r.scratchFD, tempName(i), 0) // most have their places
 	}
+	_ = unix.Unlinkat(r.outerFD, r.inner, unix.AT_REMOVEDIR) // otherwise the next one fails
 	r.fail(r.targets[0], name, r.retry(r.targets[0], func(fd int) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) }))
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,7 +122,8 @@ func TestUndoRenames(t *testing.T) {
 		for i := range 5000 {
 			names, _ := filepath.Glob(filepath.Join(dir, "*"))
 			scratch, _ := filepath.Glob(filepath.Join(dir, ".actiond-restore-*"))
-			all := append(names, scratch...)
+			inner, _ := filepath.Glob(filepath.Join(dir, ".actiond-restore-*", "*"))
+			all := slices.Concat(names, scratch, inner)
 			if len(all) > 1 {
 				_ = unix.Renameat2(unix.AT_FDCWD, all[i%len(all)], unix.AT_FDCWD, all[(i*13+5)%len(all)], unix.RENAME_EXCHANGE)
 			}
