@@ -260,10 +260,10 @@ func (t *Tracker) Reclaim(states []*State, saved []store.Sum, also func(store.Su
 		return 0, nil
 	}
 	t.mu.Lock()
+	t.reclaiming.Lock() // before another state has contents kept, which would be taken for unused
+	defer t.reclaiming.Unlock()
 	last := t.state
 	t.mu.Unlock()
-	t.reclaiming.Lock()
-	defer t.reclaiming.Unlock()
 	l := &loader{store: t.cfg.Store, seen: map[store.Sum]struct{}{}, nodes: map[*node]struct{}{}}
 	for _, s := range append(states, last) {
 		if s == nil {

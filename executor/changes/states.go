@@ -447,11 +447,12 @@ func (s *States) giveWay() (bool, error) {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
-	pinned := s.pinned()
-	old := slices.DeleteFunc(slices.Clone(s.all[:max(len(s.all)-1, 0)]), func(k *numbered) bool { return pinned[k.n] })
+	without := func(pinned map[uint64]bool) []*numbered {
+		return slices.DeleteFunc(slices.Clone(s.all[:max(len(s.all)-1, 0)]), func(k *numbered) bool { return pinned[k.n] })
+	}
+	old := without(s.pinned())
 	if len(old) == 0 {
-		firm := s.pins[s.cfg.Firm].State
-		old = slices.DeleteFunc(slices.Clone(s.all[:max(len(s.all)-1, 0)]), func(k *numbered) bool { return k.n == firm })
+		old = without(map[uint64]bool{s.pins[s.cfg.Firm].State: true})
 	}
 	old = old[:(len(old)+1)/2]
 	for _, k := range old {
