@@ -1,7 +1,9 @@
 package executor
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/actiond/actiond/executor/changes"
 	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/internal/channel"
+	"github.com/actiond/actiond/internal/hostpath"
 )
 
 // errNoStateDir says why there is no store.
@@ -23,11 +26,34 @@ func (e *Executor) openStore() (*store.Store, error) {
 	if cfg.StateDir == "" {
 		return nil, errNoStateDir
 	}
-	contents, err := store.Open(store.Config{Dir: filepath.Join(cfg.StateDir, "contents"), MaxBytes: cfg.StoreBytes})
+	dir := filepath.Join(cfg.StateDir, "contents")
+	for _, private := range []string{cfg.StateDir, dir} {
+		if err := e.removeLinks(private); err != nil {
+			return nil, fmt.Errorf("opening the store of contents %q: %w", private, err)
+		}
+	}
+	contents, err := store.Open(store.Config{Dir: dir, MaxBytes: cfg.StoreBytes})
 	if err == nil {
 		e.opened.Store(contents)
 	}
 	return contents, err
+}
+
+// removeLinks removes the links in a directory of the server's own, where an agent that is the same user put them to switch undo off.
+func (e *Executor) removeLinks(dir string) error {
+	root, err := hostpath.OpenPrivate(dir)
+	if err != nil {
+		return err
+	}
+	removed, err := hostpath.RemoveLinks(root)
+	for _, name := range removed {
+		e.warnOfLink(filepath.Join(dir, name))
+	}
+	return errors.Join(err, root.Close())
+}
+
+func (e *Executor) warnOfLink(path string) {
+	e.cfg.Logger.WarnContext(context.Background(), "removed a symbolic link in the place of a file of the server's own", slog.String("path", path))
 }
 
 // closeStore closes the store, if it was opened.

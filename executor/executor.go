@@ -173,6 +173,7 @@ func (e *Executor) openEditor(ctx context.Context) (*edit.Editor, error) {
 		Older: func(edits int) {
 			e.cfg.Logger.InfoContext(ctx, "the undo history of an earlier version was removed", slog.Int("edits", edits))
 		},
+		Link: e.warnOfLink,
 		PutBack: func(path string, err error) {
 			if err != nil {
 				e.cfg.Logger.WarnContext(ctx, "a file that was being written when the server ended may be torn", slog.String("path", path), slog.Any("error", err))

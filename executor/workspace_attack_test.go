@@ -1,7 +1,12 @@
 package executor_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -141,4 +146,79 @@ func TestMountInTheWorkspace(t *testing.T) {
 	if c := inside.Compare(before, stepOf(inside), ""); !c.Exact || c.Counts != (api.ChangeCounts{Modified: 1}) {
 		t.Errorf("in the mount: got %+v", c)
 	}
+}
+
+// An agent that is the server's own user puts links in the place of the server's files. The server starts, follows none of them, says
+// so, and changes can be taken back.
+func TestLinksInStateDirectory(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"kept", "undo", "changes/contents", "changes/contents/lock", "changes/contents/seg-1", "changes/contents/seg-9", "changes/states", "changes/restore"} {
+		for _, to := range []string{"out/file", "out/dir", "missing", "here"} {
+			t.Run(name+" to "+to, func(t *testing.T) {
+				t.Parallel()
+				base := t.TempDir()
+				state, work := filepath.Join(base, "state"), filepath.Join(base, "work")
+				put(t, base, "out/file", "theirs")
+				put(t, base, "out/dir/file", "theirs")
+				put(t, work, "a", "1")
+				cfg := executor.Config{
+					WorkingDir: work, StateDir: state, Env: os.Environ(),
+					Workspace: executor.WorkspaceConfig{Dir: work, StateDir: filepath.Join(state, "changes")},
+				}
+				server := func(log io.Writer) (*executor.Workspace, func()) {
+					cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+					e, err := executor.New(t.Context(), cfg)
+					if err != nil {
+						t.Fatal(err)
+					}
+					e.Workspace().Await(t.Context())
+					return e.Workspace(), func() {
+						if err := e.Close(); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				w, end := server(io.Discard)
+				kept(t, w)
+				end()
+
+				link := filepath.Join(state, name)
+				target := map[string]string{"here": filepath.Base(link) + ".own"}[to]
+				if target == "" {
+					target = filepath.Join(base, to)
+				}
+				if err := errors.Join(os.RemoveAll(link+".own"), ignoreMissing(os.Rename(link, link+".own")), os.Symlink(target, link)); err != nil {
+					t.Fatal(err)
+				}
+				var log bytes.Buffer
+				w, end = server(&log)
+				if got := strings.Count(log.String(), "removed a symbolic link"); got != 1 || !strings.Contains(log.String(), "path="+link+"\n") {
+					t.Errorf("logged %s", log.String())
+				}
+				if why := w.NoUndo() + w.Info().Baseline.Why; why != "" {
+					t.Errorf("changes cannot be taken back: %s", why)
+				}
+				first := kept(t, w)
+				put(t, work, "a", "2")
+				stepOf(w)
+				if _, err := w.Restore(first, api.RestoreOptions{}); err != nil || texts(t, work)["a"] != "1" {
+					t.Errorf("got %v, the files are %v", err, texts(t, work))
+				}
+				end()
+				if got := texts(t, filepath.Join(base, "out")); fmt.Sprint(got) != "map[dir/file:theirs file:theirs]" {
+					t.Errorf("outside are %v", got)
+				}
+				if _, err := os.Lstat(filepath.Join(base, "missing")); err == nil {
+					t.Error("the link was followed")
+				}
+			})
+		}
+	}
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

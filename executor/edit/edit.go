@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/actiond/actiond/executor/internal/store"
@@ -45,6 +46,8 @@ type Config struct {
 	Reclaim func() error
 	// Older is called by New if it removes the history of an earlier version, with the number of its edits; nil calls nothing.
 	Older func(edits int)
+	// Link is called by New for each symbolic link that it removes in the place of its own files, with its path; nil calls nothing.
+	Link func(path string)
 	// PutBack is called by New for each file that an earlier editor of StateDir was writing in place when its process ended:
 	// without an error where the file has its old bytes and mode again. The path is "" where it is not known. nil calls nothing.
 	PutBack func(path string, err error)
@@ -127,7 +130,16 @@ func (e *Editor) openState(c *Config) (err error) {
 		if e.state, err = hostpath.OpenPrivate(c.StateDir); err != nil {
 			return err
 		}
-		if e.kept, err = openKeptDir(e.state); err != nil {
+		links, err := hostpath.RemoveLinks(e.state, keptDir, logName)
+		for _, name := range links {
+			if c.Link != nil {
+				c.Link(filepath.Join(c.StateDir, name))
+			}
+		}
+		if err == nil {
+			e.kept, err = openKeptDir(e.state)
+		}
+		if err != nil {
 			return errors.Join(err, e.state.Close())
 		}
 		e.putBackAll(c.PutBack)

@@ -70,3 +70,27 @@ func checkUnused(root *os.Root) error {
 	}
 	return nil
 }
+
+// RemoveLinks removes the symbolic links of these names in a private directory, of all names without any, and returns those that it
+// removed. What they lead to stays. Only another process of this user can have made them, to have this one use other files.
+func RemoveLinks(root *os.Root, names ...string) (removed []string, err error) {
+	if len(names) == 0 {
+		entries, err := fs.ReadDir(root.FS(), ".")
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			names = append(names, entry.Name())
+		}
+	}
+	for _, name := range names {
+		if info, err := root.Lstat(name); err != nil || info.Mode().Type() != fs.ModeSymlink {
+			continue
+		}
+		if err := root.Remove(name); err != nil {
+			return removed, err
+		}
+		removed = append(removed, name)
+	}
+	return removed, nil
+}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,5 +67,32 @@ func TestOpenPrivate(t *testing.T) {
 	}
 	if _, err := hostpath.OpenPrivate(other); err == nil || !strings.Contains(err.Error(), "does not belong to user") {
 		t.Errorf("a directory of another user: got %v", err)
+	}
+}
+
+// What links lead to stays, also where that is in the directory.
+func TestRemoveLinks(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(other, "file"), nil, 0o600), os.WriteFile(filepath.Join(dir, "own"), nil, 0o600), os.Symlink(other, filepath.Join(dir, "a")),
+		os.Symlink(filepath.Join(other, "file"), filepath.Join(dir, "b")), os.Symlink("own", filepath.Join(dir, "c")), os.Symlink("none", filepath.Join(dir, "d"))); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if got, err := hostpath.RemoveLinks(root, "own", "c", "missing"); err != nil || !slices.Equal(got, []string{"c"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err := hostpath.RemoveLinks(root); err != nil || !slices.Equal(got, []string{"a", "b", "d"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if _, err := os.Stat(filepath.Join(other, "file")); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "own" {
+		t.Errorf("got %v, %v", left, err)
 	}
 }
