@@ -1,7 +1,6 @@
 package changes
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -117,11 +116,14 @@ func (s *States) read() error {
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	lines := bufio.NewScanner(io.LimitReader(f, maxStatesFile))
+	text, err := io.ReadAll(io.LimitReader(f, maxStatesFile))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
 	of := ""
-	for lines.Scan() {
-		if _, err := fmt.Sscanf(lines.Text(), "root %q", &of); err != nil {
-			s.readLine(lines.Text()) // a power cut may have damaged it
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, "root %q", &of); err != nil {
+			s.readLine(strings.TrimSuffix(line, "\n")) // a power cut may have damaged it
 		}
 	}
 	if s.t != nil && of != s.t.cfg.Root { // another tree, which nothing here may become
@@ -133,7 +135,7 @@ func (s *States) read() error {
 	if n := len(s.all); n > 0 {
 		s.earlier = s.all[n-1].n
 	}
-	return errors.Join(lines.Err(), f.Close())
+	return nil
 }
 
 func (s *States) readLine(line string) {
@@ -145,7 +147,7 @@ func (s *States) readLine(line string) {
 		return
 	}
 	number, text, _ := strings.Cut(line, " ")
-	n, err := strconv.ParseUint(number, 10, 63)
+	n, err := strconv.ParseUint(number, 10, 62) // so that those after it have 63 bits
 	if err != nil || n == 0 {
 		return
 	}

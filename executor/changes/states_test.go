@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -301,4 +302,78 @@ func TestSaveLarge(t *testing.T) {
 	if _, err := tracker.Load(store.Sum{1}); !errors.Is(err, store.ErrNotKept) {
 		t.Error(err)
 	}
+}
+
+// listed are the states and pins that are known.
+func listed(s *changes.States, most uint64) string {
+	text := fmt.Sprint(s.Pins())
+	for n := range most {
+		if kept, _ := s.Known(n); kept {
+			text += fmt.Sprint(" ", n)
+		}
+	}
+	return text
+}
+
+// Whatever the file that lists states has, those of the next process have numbers of their own, each pin has a state, and what was
+// read is written again.
+func FuzzStatesList(f *testing.F) {
+	dir, own := f.TempDir(), filepath.Join(f.TempDir(), "states")
+	tracker := track(f, changes.Config{Root: dir, Store: contents(f, 0)})
+	states := openStates(f, tracker, changes.StatesConfig{Dir: own})
+	for range 3 {
+		do(f, dir, fmt.Sprintf("write a %d", states.Add(step(f, tracker))))
+	}
+	if err := errors.Join(states.Pin(changes.Pin{Name: "b", State: 2, Time: time.Unix(0, 7), Note: "n\n\xff"}), states.Save()); err != nil {
+		f.Fatal(err)
+	}
+	list, err := os.ReadFile(filepath.Join(own, "states"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	root := fmt.Sprintf("root %q\n", dir)
+	for _, seed := range []string{
+		string(list), root + "pin \"a\" 1 0 \"\"\n", root + "4611686018427387903 " + strings.Repeat("00", 32), root + "9223372036854775807\n18446744073709551615\n", root + strings.Repeat("\x00", 100<<10) + "\n7\n",
+		"root \"/\"\n1 " + strings.Repeat("00", 32) + "\n", root + strings.Repeat("1 "+strings.Repeat("00", 32)+"\n", 3), "pin", "",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		cfg := changes.StatesConfig{Dir: t.TempDir()}
+		if err := errors.Join(os.Chmod(cfg.Dir, 0o700), os.WriteFile(filepath.Join(cfg.Dir, "states"), data, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		s := openStates(t, tracker, cfg)
+		for _, p := range s.Pins() {
+			if kept, given := s.Known(p.State); !kept || !given {
+				t.Errorf("the pin %+v has no state", p)
+			}
+		}
+		if n := s.Earlier(); n > 0 {
+			if kept, _ := s.Known(n); !kept {
+				t.Errorf("the last state %d is not kept", n)
+			}
+			if state, err := s.Get(n); err != nil && !errors.Is(err, changes.ErrStateGone) || err == nil && state == nil {
+				t.Errorf("the last state %d: %v", n, err)
+			}
+		}
+		before, last := listed(s, 100), s.Earlier()
+		n := s.Add(step(t, tracker))
+		if n <= last {
+			t.Errorf("the next state has the number %d, and the last one has %d", n, last)
+		}
+		if n >= 1<<62 { // the next process does not believe it
+			return
+		}
+		if err := s.Save(); err != nil {
+			t.Fatal(err)
+		}
+		next := openStates(t, tracker, cfg)
+		if next.Earlier() != n {
+			t.Errorf("the next process has the last state %d, want %d", next.Earlier(), n)
+		}
+		if got := listed(next, min(n, 100)); got != before {
+			t.Errorf("got  %q\nwant %q", got, before)
+		}
+	})
 }
