@@ -269,6 +269,50 @@ func TestUndoMount(t *testing.T) {
 	}
 }
 
+// What is mounted inside during a restore stays as it is: the restore enters no file system that came after its listing.
+func TestUndoMountAppears(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), t.TempDir()
+	do(t, other, "write a secret\nwrite b secret\nmkdir d\nwrite d/a secret")
+	var build, change strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&build, "mkdir d%d/d\nwrite d%d/a %d\nwrite d%d/b 1\nwrite d%d/d/a 1\n", i, i, i, i, i)
+		fmt.Fprintf(&change, "write d%d/a x%d\nrm d%d/b\nwrite d%d/c 1\nrm d%d/d\n", i, i, i, i, i)
+	}
+	do(t, dir, build.String())
+	want, theirs := image(t, dir), image(t, other)
+	tracker, first := undoable(t, changes.Config{Root: dir})
+	do(t, dir, change.String())
+	second := step(t, tracker)
+	keep(t, tracker)
+	if err := unix.Mount(other, filepath.Join(dir, "d0"), "", unix.MS_BIND, ""); err != nil {
+		t.Skip(err)
+	}
+	unmount := func() {
+		for i := range 20 {
+			for unix.Unmount(filepath.Join(dir, fmt.Sprint("d", i)), unix.MNT_DETACH) == nil {
+			}
+		}
+	}
+	t.Cleanup(unmount)
+	attacked(t, tracker, []*changes.State{first, second}, func() {
+		for i := range 200 {
+			_ = unix.Mount(other, filepath.Join(dir, fmt.Sprint("d", i*7%20)), "", unix.MS_BIND, "") // where it is missing at the moment
+			if i%10 == 9 {
+				unmount()
+			}
+		}
+	})
+	unmount()
+	if d := different(theirs, image(t, other)); d != "" {
+		t.Errorf("what was mounted is changed:\n%s", d)
+	}
+	r := restore(t, tracker, first, changes.RestoreOptions{})
+	if d := different(want, image(t, dir)); d != "" || refusals(r) != "" {
+		t.Errorf("refused %s, and\n%s", refusals(r), d)
+	}
+}
+
 // On a full disk the files that had no room are named; the next restore brings them back.
 func TestUndoFullDisk(t *testing.T) {
 	t.Parallel()
