@@ -1,7 +1,7 @@
 package changes_test
 
 import (
-	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -39,7 +39,7 @@ func image(tb testing.TB, dir string) map[string]string {
 			if err != nil {
 				return err
 			}
-			text += fmt.Sprintf(" content %q", data[:min(len(data), 100)]) + fmt.Sprint(len(data), bytes.Count(data, []byte{0}))
+			text += fmt.Sprintf(" content %q %d %x", data[:min(len(data), 100)], len(data), sha256.Sum256(data))
 		case fs.ModeSymlink:
 			target, err := os.Readlink(path)
 			if err != nil {
