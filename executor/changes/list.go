@@ -217,6 +217,10 @@ func (t *Tracker) readContent(d *dir, fd int, n, was *node, now int64) {
 	}
 	for try := 1; ; try++ {
 		size := n.attr.size
+		if size == 0 {
+			n.hash.Store(&emptyHash)
+			return
+		}
 		budget := &t.eager
 		if n.racy || before != nil && size == was.attr.size {
 			budget = &t.reread // the attributes do not tell whether it changed
