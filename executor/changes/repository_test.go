@@ -51,7 +51,7 @@ func takenBack(t *testing.T, dir string, changing ...string) {
 		took := time.Since(begin)
 		got := changes.Compare(first, after, changes.Limits{Facts: 1 << 20, Bytes: 1 << 30})
 		if wrong := check(before, unignored(t, dir), got); wrong != "" {
-			t.Errorf("%s: %s %q", commands, wrong, got.Why)
+			t.Errorf("%s: %s %q %q", commands, wrong, got.Why, got.Unsure)
 		}
 		begin = time.Now()
 		r := restore(t, tracker, state, changes.RestoreOptions{})
@@ -101,7 +101,7 @@ tar cf $OLDPWD/archive.tar a b; mkdir bin; echo 1 > bin/x`)
 	for _, from := range strings.Fields(os.Getenv("CHANGES_REPOSITORIES")) {
 		t.Run(filepath.Base(from), func(t *testing.T) {
 			dir := t.TempDir()
-			shell(t, dir, "git clone -q --no-local "+from+" .")
+			shell(t, dir, "git clone -q --no-local -c index.version=4 "+from+" .")
 			takenBack(t, dir,
 				"git checkout -q HEAD~1",
 				"tip=$(git rev-parse HEAD); git checkout -qb topic HEAD~1; echo > topic; git add topic; git commit -qm topic; git rebase -q $tip",
