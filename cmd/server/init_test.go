@@ -18,6 +18,23 @@ import (
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
+// The libraries of the server are set up in the server alone, and not in PID 1.
+func TestInitSetUp(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), buildServer(t), "init", "version")
+	cmd.Env = []string{"GODEBUG=inittrace=1"}
+	var traces strings.Builder // of both processes
+	cmd.Stderr = &traces
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"os": 2, "net/http": 1, "github.com/prometheus/client_golang/prometheus": 1, "github.com/xuri/excelize/v2": 1} {
+		if got := strings.Count(traces.String(), "init "+name+" @"); got != want {
+			t.Errorf("%s was set up %d times, want %d", name, got, want)
+		}
+	}
+}
+
 // PID 1 ends with the status of the server, passes signals on, and reaps orphans.
 func TestInit(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ import (
 
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/cmd/server/internal/pid1"
+	_ "github.com/actiond/actiond/cmd/server/internal/pid1" // is the first process, before main
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
@@ -40,14 +40,6 @@ import (
 func main() {
 	// Whatever the launcher left open is not the commands' business.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
-	if len(os.Args) > 1 && os.Args[1] == "init" {
-		status, err := pid1.Run(os.Args[2:])
-		if err != nil {
-			_, _ = fmt.Fprintf(os.Stderr, "server: %v\n", err)
-			status = 1
-		}
-		os.Exit(status)
-	}
 	// The table for profiles of memory, which nothing shows, takes more memory than its entries.
 	runtime.MemProfileRate = 0
 	if os.Getenv("GOGC") == "" {

@@ -1,10 +1,14 @@
 // Package pid1 is the first process of a sandbox whose platform brings none: it starts the server, passes signals on to
 // it, starts it again after a crash, and reaps orphans.
+//
+// It does so before main, and imports little: Go sets packages up in the order of what they import, so most libraries of
+// the server are not set up in this process, which saves their time and memory.
 package pid1
 
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -46,12 +50,26 @@ type initProcess struct {
 	crashes  []time.Time
 }
 
-// Run starts this program with args, passes signals on to it, and reaps the orphans of
+func init() { //nolint:gochecknoinits // see above
+	if len(os.Args) < 2 || os.Args[1] != "init" {
+		return
+	}
+	// Whatever the launcher left open is not the server's business.
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	status, err := run(os.Args[2:])
+	if err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "server: %v\n", err)
+		status = 1
+	}
+	syscall.Exit(status)
+}
+
+// run starts this program with args, passes signals on to it, and reaps the orphans of
 // the sandbox. As PID 1 it starts a server again that crashed after it had begun to serve,
 // with what it kept in its memory. Otherwise it returns the server's exit status when that
 // ends, 128 and the signal's number if one ended it. All other processes of the container
 // end with the server.
-func Run(args []string) (status int, err error) {
+func run(args []string) (status int, err error) {
 	// Orphans come to it also where it is not PID 1.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("taking in orphans: %w", err)
