@@ -98,8 +98,9 @@ tar cf $OLDPWD/archive.tar a b; mkdir bin; echo 1 > bin/x`)
 		"mv b moved && mkdir b && mv moved/c b/c && git add -A && git commit -qm move",
 		"for f in a/*.go; do cp -p $f $f.tmp && echo >> $f.tmp && mv $f.tmp $f; done",
 	)
-	for _, from := range strings.Fields(os.Getenv("CHANGES_REPOSITORIES")) {
+	for from := range strings.FieldsSeq(os.Getenv("CHANGES_REPOSITORIES")) {
 		t.Run(filepath.Base(from), func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			shell(t, dir, "git clone -q --no-local -c index.version=4 "+from+" .")
 			takenBack(t, dir,

@@ -24,8 +24,14 @@ func TestObserve(t *testing.T) {
 		series  string
 	}{
 		{"no header", func(w http.ResponseWriter) { _, _ = io.WriteString(w, "text") }, 200, "text", "2xx"},
-		{"a second header", func(w http.ResponseWriter) { w.WriteHeader(404); w.WriteHeader(500) }, 404, "", "4xx"},
-		{"an informational header", func(w http.ResponseWriter) { w.WriteHeader(103); w.WriteHeader(500) }, 500, "", "5xx"},
+		{"a second header", func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusNotFound)
+			w.WriteHeader(http.StatusInternalServerError)
+		}, 404, "", "4xx"},
+		{"an informational header", func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusInternalServerError)
+		}, 500, "", "5xx"},
 		{"a reader", func(w http.ResponseWriter) { _, _ = io.Copy(w, io.LimitReader(strings.NewReader("text"), 3)) }, 200, "tex", "2xx"},
 		{"a flush", func(w http.ResponseWriter) {
 			if err := http.NewResponseController(w).Flush(); err != nil || !httpserver.Begun(w) {
