@@ -171,19 +171,24 @@ func (w *Workspace) unfollowed() string {
 	if err != nil {
 		return "" // the tracker reports the reason
 	}
+	if w.refuses(dir) {
+		return string(changes.WhyRoot)
+	}
+	return ""
+}
+
+// refuses reports whether a directory, by its path without links, may not be followed.
+func (w *Workspace) refuses(dir string) bool {
 	for _, private := range append([]string{"/proc", "/sys", "/dev"}, w.cfg.Private...) {
 		if real, err := filepath.EvalSymlinks(private); err == nil {
 			private = real
 		}
 		if dir == "/" || private != "" && strings.HasPrefix(private+"/", dir+"/") {
-			return string(changes.WhyRoot)
+			return true
 		}
 	}
 	var system unix.Statfs_t
-	if err := unix.Statfs(dir, &system); err == nil && slices.Contains(pseudo, int64(system.Type)) { //nolint:unconvert // of another size elsewhere
-		return string(changes.WhyRoot)
-	}
-	return ""
+	return unix.Statfs(dir, &system) == nil && slices.Contains(pseudo, int64(system.Type)) //nolint:unconvert // of another size elsewhere
 }
 
 // pseudo are the file systems whose files the kernel makes when they are read.
@@ -204,6 +209,7 @@ func (w *Workspace) follow() {
 	contents, why := w.openContents()
 	tracker, err := changes.New(changes.Config{
 		Root: w.cfg.Dir, User: w.e.cfg.User, MaxNames: w.cfg.MaxNames, MaxWatches: w.cfg.MaxWatches, Store: contents, StateDir: w.planDir(contents),
+		Refuses: w.refuses,
 	})
 	if err == nil {
 		err = w.begin(tracker)

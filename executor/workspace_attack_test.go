@@ -148,6 +148,41 @@ func TestMountInTheWorkspace(t *testing.T) {
 	}
 }
 
+// A workspace that is a link may lead elsewhere by now, but never to what could not be followed at first: a restore would empty it.
+func TestWorkspaceLinkLeadsToState(t *testing.T) {
+	t.Parallel()
+	base, real := t.TempDir(), t.TempDir()
+	link, private := filepath.Join(t.TempDir(), "link"), filepath.Join(base, "private")
+	put(t, base, "private/changes/own", "1")
+	put(t, base, "keep", "1")
+	put(t, real, "a", "1")
+	if err := os.Symlink(real, link); err != nil {
+		t.Fatal(err)
+	}
+	w := follow(t, link, executor.WorkspaceConfig{StateDir: filepath.Join(t.TempDir(), "state"), Private: []string{private}})
+	first := kept(t, w)
+	for _, to := range []string{base, private} { // a regression would empty "/"
+		if err := errors.Join(os.Remove(link), os.Symlink(to, link)); err != nil {
+			t.Fatal(err)
+		}
+		if c := w.Compare(first, stepOf(w), ""); c.Why != "root" || c.Counts.Created != 0 {
+			t.Errorf("%s: got %+v", to, c)
+		}
+		_, _ = w.Restore(first, api.RestoreOptions{}) // of the directory that it was
+		if got := texts(t, base); fmt.Sprint(got) != "map[keep:1 private/changes/own:1]" {
+			t.Fatalf("%s: the files are %v", to, got)
+		}
+	}
+	if err := errors.Join(os.Remove(link), os.Symlink(real, link)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, real, "a", "2")
+	stepOf(w)
+	if r, err := w.Restore(first, api.RestoreOptions{}); err != nil || len(r.Refused) > 0 || texts(t, real)["a"] != "1" {
+		t.Errorf("back again: got %+v, %v", r, err)
+	}
+}
+
 // An agent that is the server's own user puts links in the place of the server's files. The server starts, follows none of them, says
 // so, and changes can be taken back.
 func TestLinksInStateDirectory(t *testing.T) {

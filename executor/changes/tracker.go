@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"unsafe"
@@ -52,6 +53,9 @@ type Config struct {
 	Store *store.Store
 	// StateDir is a directory for this process's user alone, where a restore leaves its plan while it works; "" leaves none.
 	StateDir string
+	// Refuses reports whether a directory, by its path without links, may not be followed, where the path of Root leads to another one
+	// by now; nil means no. New does not ask.
+	Refuses func(dir string) bool
 }
 
 // Tracker follows the tree below a directory. Its methods may be called concurrently; one works at a time. It
@@ -172,7 +176,10 @@ func (t *Tracker) idle() bool {
 		t.distrusted == "" && t.state.why == ""
 }
 
-var errClosed = errors.New("the tracker of changes is closed")
+var (
+	errClosed  = errors.New("the tracker of changes is closed")
+	errRefused = errors.New("the directory may not be followed")
+)
 
 // openRoot begins with a new tree.
 func (t *Tracker) openRoot() error {
@@ -184,6 +191,12 @@ func (t *Tracker) openRoot() error {
 	var st unix.Statx_t
 	if err = unix.Fstatfs(fd, &system); err == nil {
 		err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st)
+	}
+	if err == nil && t.rootFD >= 0 && t.cfg.Refuses != nil {
+		var dir string
+		if dir, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil && t.cfg.Refuses(dir) {
+			err = errRefused
+		}
 	}
 	if err != nil {
 		return errors.Join(err, unix.Close(fd))
