@@ -354,7 +354,7 @@ func TestPolicyWithoutProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := withEgress(t, newWorld(t), false)
 		_, err := w.driver.Create(t.Context(), policySpec(t))
-		if !errors.Is(err, sandbox.ErrEgress) || !strings.Contains(err.Error(), "the policy was not applied within 1m0s: the egress proxy is not ready: no Pod of it is ready in namespace agents-egress") {
+		if !errors.Is(err, sandbox.ErrEgress) || !strings.Contains(err.Error(), "the policy was not applied within 15s: the egress proxy is not ready: no Pod of it is ready in namespace agents-egress") {
 			t.Errorf("Create: %v", err)
 		}
 		if left := w.left(t); len(left) > 0 || len(w.policySecrets(t)) > 0 || len(w.agent.claims) > 0 {

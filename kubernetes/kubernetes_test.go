@@ -123,7 +123,7 @@ func newWorld(t *testing.T) *world {
 		}
 		return false, nil, nil
 	})
-	w.driver = kubernetes.New(kubernetes.Config{Agent: w.agent, ServerImage: "server", ReadyTimeout: 10 * time.Second}, w,
+	w.driver = kubernetes.New(kubernetes.Config{Agent: w.agent, ServerImage: "server", ReadyTimeout: 20 * time.Second}, w,
 		func(context.Context) (net.Conn, error) { return nil, errors.New("tests do not connect") })
 	return w
 }

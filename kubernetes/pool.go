@@ -73,6 +73,7 @@ func (d *Driver) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.S
 		case err == nil:
 			return s, true, nil
 		case errors.Is(err, errTaken), errors.Is(err, errUndone), errors.Is(err, sandbox.ErrNotFound):
+			d.config.Logger.DebugContext(ctx, "a warm sandbox is no longer in its pool", slog.String("sandbox", warm.ID), slog.Any("error", err))
 			continue
 		case ctx.Err() != nil:
 			return nil, false, fmt.Errorf("claiming a warm sandbox: %w", context.Cause(ctx))

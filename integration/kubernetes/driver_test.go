@@ -106,8 +106,8 @@ func openIn(t *testing.T, kubeconfig string, config kubernetes.Config) *kubernet
 	t.Helper()
 	config.ServerImage = cmp.Or(config.ServerImage, serverImage)
 	// Not to the test's output: what the libraries started may log after the test.
-	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	config.Logger = cmp.Or(config.Logger, warnings.With("test", t.Name()))
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	config.Logger = cmp.Or(config.Logger, logger.With("test", t.Name()))
 	told := config.Progress
 	config.Progress = func(id string, state sandbox.State, waiting string) {
 		t.Logf("%s %s: %s", id, state, waiting)
