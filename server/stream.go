@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-chi/chi/v5/middleware"
+
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/httpserver"
@@ -172,7 +174,11 @@ func (e *events) raw(event string, data []byte) error {
 
 // flush sends the written events.
 func (e *events) flush() error {
-	err := http.NewResponseController(e.w).Flush()
+	w := e.w
+	if wrapped, ok := w.(middleware.WrapResponseWriter); ok {
+		w = wrapped.Unwrap() // its own Flush returns no error
+	}
+	err := http.NewResponseController(w).Flush()
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil
 	}

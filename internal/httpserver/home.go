@@ -5,7 +5,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-	"sync"
 )
 
 // Home is the page of a server for browsers, at its root or instead of a refusal.
@@ -19,9 +18,7 @@ type Home struct {
 // a proxy's prefix.
 type Link struct{ Path, Text string }
 
-// homePage is parsed when a browser asks for it.
-var homePage = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("home").Parse(`<!DOCTYPE html>
+var homePage = template.Must(template.New("home").Parse(`<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
 <title>{{.Title}}</title>
@@ -32,7 +29,6 @@ var homePage = sync.OnceValue(func() *template.Template {
 {{end}}</ul>
 {{end}}</html>
 `))
-})
 
 // Handler answers a request that accepts HTML with the page, and passes every other one to
 // otherwise.
@@ -48,7 +44,7 @@ func (h Home) Handler(otherwise Handler) Handler {
 // Write answers with the page, which cannot run scripts or be in a frame.
 func (h Home) Write(w http.ResponseWriter, status int) error {
 	var page strings.Builder
-	if err := homePage().Execute(&page, h); err != nil {
+	if err := homePage.Execute(&page, h); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
