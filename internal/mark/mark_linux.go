@@ -58,18 +58,16 @@ func signalOne(pid int, marks map[string]bool, uid int, what syscall.Signal, lim
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	found, _ := has(pid, marks, uid, limit)
-	return found && unix.PidfdSendSignal(fd, what, nil, 0) == nil
+	return has(pid, marks, uid, limit) && unix.PidfdSendSignal(fd, what, nil, 0) == nil
 }
 
-// Has reports whether the environment of a process of a user has the mark; known is false where it cannot be read, or is empty as
-// between two programs.
-func Has(pid int, mark string, uid int) (found, known bool) {
+// Has reports whether the environment of a process of a user has the mark.
+func Has(pid int, mark string, uid int) bool {
 	return has(pid, map[string]bool{mark: true}, uid, time.Time{})
 }
 
 // has is Has that waits until limit for a process that is executing a program.
-func has(pid int, marks map[string]bool, uid int, limit time.Time) (found, known bool) {
+func has(pid int, marks map[string]bool, uid int, limit time.Time) bool {
 	environ, err := environOf(pid, uid)
 	for err == nil && len(environ) == 0 && time.Now().Before(limit) && executing(pid) {
 		<-time.After(time.Millisecond)
@@ -77,10 +75,10 @@ func has(pid int, marks map[string]bool, uid int, limit time.Time) (found, known
 	}
 	for variable := range bytes.SplitSeq(environ, []byte{0}) {
 		if marks[string(variable)] {
-			return true, true
+			return true
 		}
 	}
-	return false, err == nil && len(environ) > 0
+	return false
 }
 
 // environOf returns the environment of a process of a user, in as few calls as possible: many may be read after an action.

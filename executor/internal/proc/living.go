@@ -14,9 +14,9 @@ import (
 
 // Scan finds the processes of the agent, again and again. Its zero value is ready; its methods may not be called concurrently.
 type Scan struct {
-	// others are processes that never become the agent's, by their numbers: the inodes of their directories in /proc. They were
-	// started before this one, or do not descend from it and have an environment without the mark, which is random. Another
-	// process with the number has another inode, and so has the same one after the kernel forgot the directory.
+	// others are processes that never become the agent's, since they were started before this one, by their numbers: the inodes of
+	// their directories in /proc. Another process with the number has another inode, and so has the same one after the kernel
+	// forgot the directory.
 	others map[int]uint64
 }
 
@@ -25,9 +25,9 @@ type Scan struct {
 // Sessions, this process, what was started before it, and idle with all that descends from it are left out.
 func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) map[int]time.Duration {
 	self := os.Getpid()
-	all, inodes := s.younger(self)
+	all := s.younger(self)
 	other := user.Credential() != nil
-	belowIdle, belowSessions, below := descendants(all, idle), descendants(all, sessions), descendants(all, []int{self})
+	belowIdle, belowSessions := descendants(all, idle), descendants(all, sessions)
 	living := map[int]time.Duration{}
 	var unmarked []int
 	for pid, p := range all {
@@ -41,11 +41,8 @@ func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) ma
 	}
 	_ = user.Do(func() error { // an error says that no environment could be read
 		for _, pid := range unmarked {
-			switch found, known := marks.Has(pid, mark, user.EffectiveUID()); {
-			case found:
+			if marks.Has(pid, mark, user.EffectiveUID()) {
 				living[pid] = begunAt(all[pid])
-			case known && !below[pid]:
-				s.others[pid] = inodes[pid]
 			}
 		}
 		return nil
@@ -53,13 +50,12 @@ func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) ma
 	return living
 }
 
-// younger returns the living processes but this one, those that were started before it and all that are known as others, and
-// their inodes.
-func (s *Scan) younger(self int) (younger map[int]Process, inodes map[int]uint64) {
+// younger returns the living processes that were started after this one.
+func (s *Scan) younger(self int) map[int]Process {
 	own, _ := readProcess(self)
 	begun := begunAt(own)
 	others := make(map[int]uint64, len(s.others))
-	younger, inodes = map[int]Process{}, map[int]uint64{}
+	younger := map[int]Process{}
 	for pid, inode := range numbers() {
 		if known, ok := s.others[pid]; ok && known == inode {
 			others[pid] = inode
@@ -71,11 +67,11 @@ func (s *Scan) younger(self int) (younger map[int]Process, inodes map[int]uint64
 		case begunAt(p) < begun:
 			others[pid] = inode
 		default:
-			younger[pid], inodes[pid] = p, inode
+			younger[pid] = p
 		}
 	}
 	s.others = others
-	return younger, inodes
+	return younger
 }
 
 // descendants returns the processes that descend from one of roots or are of its session, in time proportional to all:

@@ -27,7 +27,7 @@ func Members(root int, mark string, user *identity.User) []int {
 	}
 	_ = user.Do(func() error { // an error says that no environment could be read
 		for _, pid := range others {
-			if found, _ := marks.Has(pid, mark, user.EffectiveUID()); found {
+			if marks.Has(pid, mark, user.EffectiveUID()) {
 				members = append(members, pid)
 			}
 		}
