@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"github.com/actiond/actiond/api"
@@ -27,6 +29,9 @@ func (e *Executor) openStore() (*store.Store, error) {
 		return nil, errNoStateDir
 	}
 	dir := filepath.Join(cfg.StateDir, "contents")
+	if info, err := os.Lstat(cfg.StateDir); err == nil && info.Mode().Type() == fs.ModeSymlink && os.Remove(cfg.StateDir) == nil {
+		e.warnOfLink(cfg.StateDir) // it never led anywhere: the server follows none there
+	}
 	for _, private := range []string{cfg.StateDir, dir} {
 		if err := e.removeLinks(private); err != nil {
 			return nil, fmt.Errorf("opening the store of contents %q: %w", private, err)

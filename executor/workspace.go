@@ -179,11 +179,15 @@ func (w *Workspace) unfollowed() string {
 
 // refuses reports whether a directory, by its path without links, may not be followed.
 func (w *Workspace) refuses(dir string) bool {
-	for _, private := range append([]string{"/proc", "/sys", "/dev"}, w.cfg.Private...) {
+	if dir == "/" {
+		return true
+	}
+	for i, private := range append(slices.Clone(w.cfg.Private), "/proc", "/sys", "/dev") {
 		if real, err := filepath.EvalSymlinks(private); err == nil {
 			private = real
 		}
-		if dir == "/" || private != "" && strings.HasPrefix(private+"/", dir+"/") {
+		above, below := strings.HasPrefix(private+"/", dir+"/"), strings.HasPrefix(dir+"/", private+"/")
+		if private != "" && (above || below && i < len(w.cfg.Private)) { // /dev/shm is a directory as any other
 			return true
 		}
 	}

@@ -161,7 +161,7 @@ func TestWorkspaceLinkLeadsToState(t *testing.T) {
 	}
 	w := follow(t, link, executor.WorkspaceConfig{StateDir: filepath.Join(t.TempDir(), "state"), Private: []string{private}})
 	first := kept(t, w)
-	for _, to := range []string{base, private} { // a regression would empty "/"
+	for _, to := range []string{base, private, filepath.Join(private, "changes")} { // a regression would empty "/"
 		if err := errors.Join(os.Remove(link), os.Symlink(to, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +187,7 @@ func TestWorkspaceLinkLeadsToState(t *testing.T) {
 // so, and changes can be taken back.
 func TestLinksInStateDirectory(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"kept", "undo", "changes/contents", "changes/contents/lock", "changes/contents/seg-1", "changes/contents/seg-9", "changes/states", "changes/restore"} {
+	for _, name := range []string{"kept", "undo", "changes", "changes/contents", "changes/contents/lock", "changes/contents/seg-1", "changes/contents/seg-9", "changes/states", "changes/restore"} {
 		for _, to := range []string{"out/file", "out/dir", "missing", "here"} {
 			t.Run(name+" to "+to, func(t *testing.T) {
 				t.Parallel()
