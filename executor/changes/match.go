@@ -365,12 +365,16 @@ func (r *restorer) openScratch(name string) error {
 	if err := unix.Mkdirat(r.t.rootFD, name, 0o700); err != nil {
 		return err
 	}
-	outer, err := files.OpenBeneath(r.t.rootFD, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	outer, err := files.OpenBeneath(r.t.rootFD, name, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
+		_ = unix.Unlinkat(r.t.rootFD, name, unix.AT_REMOVEDIR)
 		return err
 	}
-	if flags, err := unix.IoctlGetUint32(outer, unix.FS_IOC_GETFLAGS); err == nil {
-		_ = unix.IoctlSetPointerInt(outer, unix.FS_IOC_SETFLAGS, int(flags|topOfHierarchy))
+	if readable, err := files.OpenBeneath(outer, ".", unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
+		if flags, err := unix.IoctlGetUint32(readable, unix.FS_IOC_GETFLAGS); err == nil {
+			_ = unix.IoctlSetPointerInt(readable, unix.FS_IOC_SETFLAGS, int(flags|topOfHierarchy))
+		}
+		_ = unix.Close(readable)
 	}
 	r.outerFD, r.inner = outer, strings.TrimPrefix(name, scratchPrefix) // which decides the part of the disk
 	if err = unix.Mkdirat(outer, r.inner, 0o700); err == nil {
