@@ -13,6 +13,8 @@ import (
 	"golang.org/x/text/encoding/korean"
 	"golang.org/x/text/encoding/simplifiedchinese"
 	"golang.org/x/text/encoding/traditionalchinese"
+
+	"github.com/actiond/actiond/internal/lazyregexp"
 )
 
 // guessSample bounds the bytes with the high bit that a guess examines; more bytes only cost time.
@@ -49,7 +51,7 @@ func letters(lower string) func(rune) bool {
 	return func(r rune) bool { return strings.ContainsRune(lower, unicode.ToLower(r)) }
 }
 
-var declaration = lazily(`(?i)(?:coding|charset|encoding)\s*[:=]\s*["']?([a-z][-\w]{2,30})`)
+var declaration = lazyregexp.New(`(?i)(?:coding|charset|encoding)\s*[:=]\s*["']?([a-z][-\w]{2,30})`)
 
 // guessCharset returns the most likely charset of bytes that are not UTF-8. It uses a declaration in the first lines, as in
 // Python, XML and HTML; else UTF-8 if most bytes are valid; else the frequency of letters.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/actiond/actiond/internal/lazyregexp"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -204,8 +205,8 @@ func likely(path, view, draft string) string {
 }
 
 var (
-	commentMarks = lazily(`^\{?(?:#+|//+|--+|;+|%+|/\*+|<!--+)\s*(.*?)\s*(?:\*+/|--+>)?\}?$`)
-	keptWords    = lazily(`^(?:` +
+	commentMarks = lazyregexp.New(`^\{?(?:#+|//+|--+|;+|%+|/\*+|<!--+)\s*(.*?)\s*(?:\*+/|--+>)?\}?$`)
+	keptWords    = lazyregexp.New(`^(?:` +
 		`(?:the )?(?:rest|remainder) of(?: .{1,60})?` +
 		`|(?:the )?(?:rest|remainder) (?:(?:is|stays?|remains?) )?(?:unchanged|the same|as is|as before)` +
 		`|no changes?(?: .{1,60})?` +

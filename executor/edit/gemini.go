@@ -14,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/executor/internal/linediff"
 	"github.com/actiond/actiond/internal/files"
+	"github.com/actiond/actiond/internal/lazyregexp"
 )
 
 const (
@@ -93,7 +94,7 @@ func checkGemini(r Replacement, several bool) error {
 	return nil
 }
 
-var omitted = lazily(`^(?:rest of(?: methods?| code)?|unchanged (?:code|methods?))$`)
+var omitted = lazyregexp.New(`^(?:rest of(?: methods?| code)?|unchanged (?:code|methods?))$`)
 
 // omissions returns the placeholder lines of a text in a normal form. A placeholder is an optional //, optional parentheses,
 // words for the missing text, and dots.

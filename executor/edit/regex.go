@@ -3,10 +3,8 @@ package edit
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/actiond/actiond/executor/internal/worker"
 )
@@ -88,10 +86,4 @@ func regexError(err error) *Error {
 		}
 	}
 	return &Error{CodeCommandFailed, fmt.Sprintf("No replacement was performed: %s.", err), err}
-}
-
-// lazily compiles an expression on first use: few sandboxes need it, and compiling
-// at the start would cost each a millisecond.
-func lazily(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

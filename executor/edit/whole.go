@@ -198,8 +198,8 @@ func (e *Editor) Put(in *Incoming, c Conditions, mode *fs.FileMode) (Result, err
 	}
 	en := &entry{}
 	err = e.settle(in, w, mode, en)
-	if errors.Is(err, fs.ErrNotExist) { // not the file, which need not exist
-		return Result{}, refuse(CodeConflict, "What had arrived for the file %s, or its directory, was removed meanwhile, as a restore does that is forced. "+
+	if errors.Is(err, fs.ErrNotExist) {
+		return Result{}, refuse(CodeConflict, "The file %s, what had arrived for it, or its directory was removed meanwhile, as a restore does that is forced. "+
 			"Nothing was changed: send it again.", p.shown)
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 const (
@@ -92,9 +93,13 @@ func workspacePatch(t *testing.T, dir, commands string) string {
 	}
 	run(t, dir, "", commands)
 	to, _ := w.Step()
-	c := w.Compare(from, to, "")
-	w.Diff(c, from, to)
-	if c.Truncated || !c.Exact {
+	var c *api.Changes
+	testhelp.Eventually(t, func() bool { // on a busy machine the time for lines ends before the files
+		c = w.Compare(from, to, "")
+		w.Diff(c, from, to)
+		return !c.Truncated
+	}, "all lines are told")
+	if !c.Exact {
 		t.Fatalf("got %+v", c)
 	}
 	return patchOf(t, c, false)
