@@ -239,7 +239,7 @@ func (s *Session) give(ctx context.Context, over <-chan time.Time, text string, 
 		if !channel.ClosedWithin(sh.gone, firstLook) { // otherwise it ended at this moment, by itself
 			s.retire(sh, why)
 		}
-		if !channel.ClosedWithin(sh.finished, hangUpTime) {
+		if !channel.ClosedWithin(sh.finished, patience) {
 			return nil, fmt.Errorf("the shell %s, and cannot be ended", why)
 		}
 	}
