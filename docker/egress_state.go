@@ -146,7 +146,7 @@ func (h *Host) pruneConf(ctx context.Context, id string, dryRun bool) (orphan bo
 	if _, err := h.state.root.Lstat(path.Join("sandboxes", id)); !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	found, err := h.list(ctx, "looking for the container of sandbox "+id, labelID+"="+id)
+	found, err := h.list(ctx, "looking for the container of sandbox "+id, labelController+"="+h.controller, labelID+"="+id)
 	if len(found) > 0 || err != nil {
 		return false, err
 	}

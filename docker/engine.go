@@ -120,7 +120,7 @@ func unreachable(err error) bool {
 		found && !ofFile || cerrdefs.IsUnavailable(err)
 }
 
-// isInvalid reports whether the engine refused the request as invalid.
+// The reasons for which an engine refuses a request.
 var isNotFound, isInvalid, isConflict = cerrdefs.IsNotFound, cerrdefs.IsInvalidArgument, cerrdefs.IsConflict
 
 // safely repeats a call that may be repeated without harm (a look, or

@@ -57,8 +57,8 @@ func (h *Host) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.San
 			return s, true, nil
 		case ctx.Err() != nil:
 			return nil, false, fmt.Errorf("claiming a warm sandbox: %w", context.Cause(ctx))
-		case errors.Is(err, sandbox.ErrConflict), errors.Is(err, sandbox.ErrUnknown):
-			return nil, false, err
+		case errors.Is(err, sandbox.ErrConflict), errors.Is(err, sandbox.ErrUnknown), errors.Is(err, sandbox.ErrEgress):
+			return nil, false, err // with ErrEgress a new sandbox would fail as well
 		case err != nil:
 			h.config.Logger.WarnContext(ctx, "a warm sandbox could not be claimed",
 				slog.String("sandbox", s.ID), slog.Any("error", err))

@@ -169,7 +169,7 @@ func (h *Host) pruneDirectory(ctx context.Context, id string, dryRun bool) (*san
 		return nil, err
 	}
 	defer unlock()
-	found, err := h.list(ctx, "looking for the container of sandbox "+id, labelID+"="+id)
+	found, err := h.list(ctx, "looking for the container of sandbox "+id, labelController+"="+h.controller, labelID+"="+id)
 	if len(found) > 0 || err != nil {
 		return nil, err
 	}

@@ -42,10 +42,10 @@ const (
 	metricsPort    = 3129
 
 	// policyTime is how long a change of a policy waits until the egress proxy applies it, and
-	// creationTime how long a creation does, which fails otherwise.
-	policyTime   = 5 * time.Second
-	creationTime = 15 * time.Second
-	policyPause  = 50 * time.Millisecond
+	// creationPolicyTime how long a creation does, which fails otherwise.
+	policyTime         = 5 * time.Second
+	creationPolicyTime = 15 * time.Second
+	policyPause        = 50 * time.Millisecond
 	// egressStart is how long it may take to start again.
 	egressStart = time.Minute
 	// askTime is how long it may take to answer.
@@ -156,7 +156,7 @@ func (d *Driver) claimPolicy(ctx context.Context, r *record, claim *sandbox.Clai
 	}
 	claim.Egress, claim.Token, claim.Names = at.String(), r.Token, r.Names
 	claim.CA, claim.Placeholders = conf.CA.Certificate, conf.Policy.Placeholders()
-	_, err = d.applied(ctx, creationTime, r.Token, 1)
+	_, err = d.applied(ctx, creationPolicyTime, r.Token, 1)
 	return err
 }
 

@@ -361,6 +361,20 @@ func TestPolicyWithoutProxy(t *testing.T) {
 			t.Errorf("left: %v, %v", left, w.policySecrets(t))
 		}
 	})
+	synctest.Test(t, func(t *testing.T) { // one warm sandbox is lost, not all, and no other is made
+		w := withEgress(t, newVersionedWorld(t), false)
+		for range 2 {
+			if err := w.driver.Warm(t.Context(), "p", sandbox.Spec{Image: "image", Policy: &egress.Policy{Mode: egress.ModeNoNetwork}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s, _, err := w.driver.Claim(t.Context(), policySpec(t), w.members(t)); s != nil || !errors.Is(err, sandbox.ErrEgress) {
+			t.Errorf("Claim: %v, %v", s, err)
+		}
+		if left := w.members(t); len(left) != 1 || len(w.policySecrets(t)) > 0 || len(w.agent.claims) > 0 {
+			t.Errorf("left: %v, %v", left, w.policySecrets(t))
+		}
+	})
 }
 
 // TestPolicyPool: what waits in a pool reaches nothing, and has no Secret. Its claimer brings the policy.

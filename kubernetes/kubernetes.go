@@ -294,7 +294,7 @@ func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // crashedStatus is the exit status of the server's init after too many crashes of the
-// server, see cmd/server. Every process of a Pod can write the message of the container;
+// server, CrashedStatus of cmd/server/internal/pid1. Every process of a Pod can write the message of the container;
 // with this status it is the init's.
 const crashedStatus = 70
 

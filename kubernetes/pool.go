@@ -78,7 +78,7 @@ func (d *Driver) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.S
 		case ctx.Err() != nil:
 			return nil, false, fmt.Errorf("claiming a warm sandbox: %w", context.Cause(ctx))
 		case errors.Is(err, sandbox.ErrConflict), errors.Is(err, sandbox.ErrUnknown), errors.Is(err, sandbox.ErrEgress):
-			return nil, false, err // a new sandbox would fail as well
+			return nil, false, err // with ErrEgress a new sandbox would fail as well
 		}
 		d.config.Logger.WarnContext(ctx, "a warm sandbox could not be claimed", slog.String("sandbox", warm.ID), slog.Any("error", err))
 	}
