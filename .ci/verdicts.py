@@ -46,7 +46,7 @@ def tests(log, flaky, packages, command):
             again = f"{log}-again"
             if go_test(again, command + only + [package]) or not ran(again, package, *test):
                 second, _, *failed = failures(again)
-                for key in sum(failed, []):
+                for key in sum(failed, []) or [(package,)]:
                     print(f"\nFAILED again: {' '.join(key)}\n{second[key]}", end="")
                 # The end of a log is what everybody sees.
                 sys.exit(f"\n{' '.join([package, *test])} failed, and failed again when it ran alone. The end of the first failure:\n"

@@ -110,6 +110,9 @@ func (h *house) requests(id string) []*http.Request {
 	h.mu.Lock()
 	i := h.inhabited[name]
 	h.mu.Unlock()
+	if i == nil {
+		panic("no container of " + id)
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.got

@@ -199,6 +199,7 @@ func TestUpgradeDuringUndo(t *testing.T) {
 	}
 	s.run("echo 0 > n")
 	var open sync.WaitGroup
+	t.Cleanup(open.Wait)
 	open.Go(func() {
 		_, err := c.Bisect(t.Context(), api.BisectRequest{Good: "whole", Bad: "bad", Command: "rm f*; echo > junk; sleep 1000", Timeout: 2000},
 			func(api.BisectEvent) error { return nil })

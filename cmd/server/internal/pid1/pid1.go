@@ -32,7 +32,7 @@ const (
 	firstPause = 100 * time.Millisecond
 	// endTime is how long PID 1 waits for processes that it killed; one may hang in the kernel.
 	endTime = 5 * time.Second
-	// CrashedStatus is PID 1's where the server crashed too often. Drivers know it.
+	// CrashedStatus is the exit status of PID 1 after too many crashes of the server. Drivers know it.
 	CrashedStatus = 70
 	// memoryFD is where the server finds its memory.
 	memoryFD = 3
