@@ -3,6 +3,7 @@ package changes_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -147,7 +148,7 @@ func (p *program) act() {
 			return
 		}
 		var f *os.File
-		if f, err = os.OpenFile(at(name), os.O_WRONLY, 0); err != nil {
+		if f, err = open(at(name), os.O_WRONLY); err != nil {
 			return
 		}
 		_, err = f.Write(text(int(before.Size())))
@@ -175,7 +176,7 @@ func (p *program) act() {
 		say("write %q", name)
 	case 2:
 		var f *os.File
-		if f, err = os.OpenFile(at(file), os.O_WRONLY|os.O_APPEND, 0); err == nil {
+		if f, err = open(at(file), os.O_WRONLY|os.O_APPEND); err == nil {
 			_, err = f.Write(text(1))
 			err = errors.Join(err, f.Close())
 		}
@@ -232,14 +233,18 @@ func (p *program) act() {
 		say("touch %q", any)
 	case 19: // mv f f~; > f
 		if err = os.Rename(at(file), at(name)); err == nil {
-			err = os.WriteFile(at(file), text(2), 0o644)
+			var f *os.File
+			if f, err = open(at(file), os.O_WRONLY|os.O_CREATE|os.O_TRUNC); err == nil {
+				_, err = f.Write(text(2))
+				err = errors.Join(err, f.Close())
+			}
 		}
 		say("backup %q %q", file, name)
 	case 20:
 		replace(file, string(text(2)))
 		say("replace %q", file)
 	case 21: // by an equal one
-		content, failed := os.ReadFile(at(file))
+		content, failed := read(at(file))
 		info, failed2 := os.Stat(at(file))
 		if err = errors.Join(failed, failed2); err == nil {
 			if replace(file, string(content)); err == nil {
@@ -275,6 +280,20 @@ func (p *program) act() {
 			say("chown %q", any)
 		}
 	}
+}
+
+// open opens a file. Where a restore changes the directory at the same time, it may be a FIFO by now, which has no other end.
+func open(path string, flags int) (*os.File, error) {
+	return os.OpenFile(path, flags|unix.O_NONBLOCK, 0o644)
+}
+
+func read(path string) ([]byte, error) {
+	f, err := open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(f)
 }
 
 // store changes the first byte of a file through a shared mapping, after it was read or not.
