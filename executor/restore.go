@@ -237,8 +237,8 @@ func (w *Workspace) Verify() (n uint64, exact bool) {
 
 // Capture waits until the contents of the present state are kept, or the store is full. The error is the cause of the end of ctx.
 func (w *Workspace) Capture(ctx context.Context) error {
-	if why := w.NoUndo(); why != "" || w.tracker.Load() == nil {
-		return api.Conflict("Contents are not kept: " + why)
+	if _, err := w.keeper(); err != nil {
+		return err
 	}
 	err := w.states.Capture(ctx, true)
 	switch {
@@ -252,11 +252,20 @@ func (w *Workspace) Capture(ctx context.Context) error {
 	return err
 }
 
-// Missing returns how many files of a state cannot be restored, because their contents are not kept (yet), with some of their paths.
-func (w *Workspace) Missing(n uint64) (missing int, paths []api.FilePath, err error) {
+// keeper returns the tracker that keeps contents. The error is an *api.Error that says why none are kept.
+func (w *Workspace) keeper() (*changes.Tracker, error) {
 	t := w.tracker.Load()
 	if why := w.NoUndo(); why != "" || t == nil {
-		return 0, nil, api.Conflict("Contents are not kept: " + why)
+		return nil, api.Conflict("Contents are not kept: " + why)
+	}
+	return t, nil
+}
+
+// Missing returns how many files of a state cannot be restored, because their contents are not kept (yet), with some of their paths.
+func (w *Workspace) Missing(n uint64) (missing int, paths []api.FilePath, err error) {
+	t, err := w.keeper()
+	if err != nil {
+		return 0, nil, err
 	}
 	state, err := w.get(n)
 	if err != nil {
@@ -268,8 +277,8 @@ func (w *Workspace) Missing(n uint64) (missing int, paths []api.FilePath, err er
 
 // Pin keeps a state by a name until Unpin, also for the next process, in the place of what has the name.
 func (w *Workspace) Pin(p api.Pin) error {
-	if why := w.NoUndo(); why != "" {
-		return api.Conflict("Contents are not kept: " + why)
+	if _, err := w.keeper(); err != nil {
+		return err
 	}
 	switch err := w.states.Pin(changes.Pin(p)); {
 	case errors.Is(err, store.ErrFull):
