@@ -43,7 +43,7 @@ const maxPath = 64 << 10
 // writing cannot delay an answer.
 const drainLimit = 256 << 10
 
-// hangUpTime is how long a shell has to end after a hang-up or a kill.
+// hangUpTime is how long a shell whose session ends has to end after a hang-up, and then after a kill.
 const hangUpTime = 500 * time.Millisecond
 
 // listener receives the events of a shell. Its methods are called from the shell's

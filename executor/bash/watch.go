@@ -57,8 +57,8 @@ const (
 	// promptTime is how long prompts and traps may run before the shell reads its
 	// next line.
 	promptTime = 500 * time.Millisecond
-	// patience is many times what a shell takes to read a line, also on an
-	// overloaded machine.
+	// patience is many times what a shell takes to read a line, or to end after a kill, also on
+	// an overloaded machine.
 	patience = 3 * time.Second
 	// lateReport is how long a report may lie unread on an overloaded machine, while the
 	// shell goes on to its prompt. What it started before is killed only where the shell

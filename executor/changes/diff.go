@@ -30,7 +30,7 @@ type Entry struct {
 	// Was and Now are the types and modes before and after, as in st_mode; 0 where there was or is no file.
 	Was, Now uint32
 	// Diff has the hunks of a unified diff of UTF-8 texts, or of the targets of symbolic links, without context lines and without
-	// a file header; "" where there is none. Of a file that has another type by now, the lines before are removed, and then those
+	// a file header; "" where no hunk can be told. Of a file that has another type by now, the lines before are removed, and then those
 	// after are added.
 	Diff           string
 	Added, Removed int // lines

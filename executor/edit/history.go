@@ -59,7 +59,7 @@ func hashing(data []byte) func() hash {
 	}
 }
 
-// entry has the data to undo one edit. Without data, there was no file before; with after "", there is none since.
+// entry has the data to undo one edit. Without data, the file did not exist before; with after "", it no longer exists.
 type entry struct {
 	after hash
 	mode  fs.FileMode // before

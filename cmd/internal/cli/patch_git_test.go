@@ -134,7 +134,7 @@ func TestPatchIsGits(t *testing.T) {
 	}
 }
 
-// isNamed reports whether a line is none of git's.
+// isNamed reports whether a line names a change without a header of git.
 func isNamed(line string) bool {
 	word, _, _ := strings.Cut(line, " ")
 	return slices.Contains([]string{opCreated, opModified, opMeta, opRenamed}, word) || strings.HasPrefix(line, "deleted ") && !strings.HasPrefix(line, "deleted file mode ")

@@ -106,7 +106,7 @@ func (p *program) printRestored(format *output.Format, name string, r *api.Resto
 	return p.refused(r)
 }
 
-// refused prints the paths that a restore left as they are. The error is nil where there are none.
+// refused prints the paths that a restore left as they are. The error is nil without any.
 func (p *program) refused(r *api.Restored) error {
 	n := max(r.RefusedCount, len(r.Refused))
 	if n == 0 {
