@@ -173,6 +173,9 @@ func (d *Driver) creationError(ctx context.Context, doing string, err error) err
 func (d *Driver) undo(ctx context.Context, r *record) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
+	if r.Pool != "" { // another process may have claimed it since it was noted as ready
+		return errors.Join(d.discard(ctx, r.Pod, r.PodUID, r.ID), d.forget(ctx, r))
+	}
 	if r.From != "" { // the Pod is the pool's until it has the id
 		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && pod.Labels[labelID] != r.ID {
@@ -226,7 +229,11 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 	}
 	if err == nil {
 		step = "noting that it is ready"
-		pod, err = d.note(ctx, pod, map[string]any{noteReady: d.clock.now().UTC().Format(time.RFC3339Nano)})
+		// From here others find it ready, and may claim it: it is not undone because the
+		// caller leaves between the note and its answer.
+		noteCtx, cancel := settling(ctx)
+		defer cancel()
+		pod, err = d.note(noteCtx, pod, map[string]any{noteReady: d.clock.now().UTC().Format(time.RFC3339Nano)})
 		if errors.Is(err, sandbox.ErrNotFound) {
 			return nil, errUndone
 		}

@@ -180,13 +180,18 @@ func (d *Driver) Discard(ctx context.Context, s *sandbox.Sandbox) error {
 	if err != nil {
 		return err
 	}
+	return d.discard(ctx, of.pod, of.uid, s.ID)
+}
+
+// discard removes a warm Pod, unless it has another id by then. A uid of "" is unknown.
+func (d *Driver) discard(ctx context.Context, name string, uid types.UID, id string) error {
 	for range adoptTries {
-		pod, err := d.pods().Get(ctx, of.pod, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && (pod.UID != of.uid || pod.Labels[labelID] != s.ID) {
+		pod, err := d.pods().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && (uid != "" && pod.UID != uid || pod.Labels[labelID] != id) {
 			return nil
 		}
 		if err != nil {
-			return apiError(ctx, "looking at the warm Pod "+of.pod, err)
+			return apiError(ctx, "looking at the warm Pod "+name, err)
 		}
 		removed, err := d.deleteAsListed(ctx, pod, removeGrace)
 		if removed || err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgo "k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/actiond/actiond/kubernetes"
@@ -332,6 +336,90 @@ func TestClaimAfterCrash(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lateAnswers is an API server whose answers to changes of Pods are late: after runs first, and
+// may lose the answer.
+type lateAnswers struct {
+	clientgo.Interface
+
+	after func(patch string) error
+}
+
+func (a lateAnswers) CoreV1() typedcorev1.CoreV1Interface {
+	return lateCore{a.Interface.CoreV1(), a.after}
+}
+
+type lateCore struct {
+	typedcorev1.CoreV1Interface
+
+	after func(patch string) error
+}
+
+func (c lateCore) Pods(namespace string) typedcorev1.PodInterface {
+	return latePods{c.CoreV1Interface.Pods(namespace), c.after}
+}
+
+type latePods struct {
+	typedcorev1.PodInterface
+
+	after func(patch string) error
+}
+
+func (p latePods) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, o metav1.PatchOptions, _ ...string) (*corev1.Pod, error) {
+	pod, err := p.PodInterface.Patch(ctx, name, kind, patch, o)
+	if err := errors.Join(p.after(string(patch)), ctx.Err()); err != nil {
+		return nil, err
+	}
+	return pod, err
+}
+
+// Who sees a warm sandbox as ready may claim it, even if its maker ends at that moment, or does
+// not learn that it is ready.
+func TestWarmMakerLeaves(t *testing.T) {
+	t.Parallel()
+	bare := spec
+	bare.Key, bare.Name, bare.Env = "", "", nil
+	warm := func(ctx context.Context, w *world, noted func() error) error {
+		api := lateAnswers{w, func(patch string) error {
+			if strings.Contains(patch, "actiond.dev/ready") {
+				return noted()
+			}
+			return nil
+		}}
+		config := kubernetes.Config{Agent: w.agent, ServerImage: "server", ReadyTimeout: 20 * time.Second}
+		return kubernetes.New(config, api, func(context.Context) (net.Conn, error) { return nil, errors.New("tests do not connect") }).Warm(ctx, "p", bare)
+	}
+	t.Run("told to end", func(t *testing.T) {
+		t.Parallel()
+		w := newVersionedWorld(t)
+		ctx, end := context.WithCancel(t.Context())
+		err := warm(ctx, w, func() error { end(); return nil })
+		if members := w.members(t); err != nil || len(members) != 1 || members[0].State != sandbox.Ready {
+			t.Errorf("%v, in the pool: %+v", err, members)
+		}
+	})
+	t.Run("answer lost after a claim", func(t *testing.T) {
+		t.Parallel()
+		w := newVersionedWorld(t)
+		err := warm(t.Context(), w, func() error {
+			if _, warm, err := w.driver.Claim(t.Context(), spec, w.members(t)); err != nil || !warm {
+				t.Errorf("Claim: %v, %v", warm, err)
+			}
+			return errors.New("the answer is lost")
+		})
+		if s, getErr := w.driver.Get(t.Context(), sandbox.ID("key")); getErr != nil || s.State != sandbox.Ready || err == nil {
+			t.Errorf("the claimed sandbox: %+v, %v; its maker: %v", s, getErr, err)
+		}
+	})
+	t.Run("answer lost", func(t *testing.T) {
+		t.Parallel()
+		w := newVersionedWorld(t)
+		err := warm(t.Context(), w, func() error { return errors.New("the answer is lost") })
+		if left := w.left(t); err == nil || len(left) > 0 {
+			t.Errorf("%v, left: %v", err, left)
+		}
+	})
 }
 
 // age makes all records as old as those of dead callers.
