@@ -553,6 +553,7 @@ registerWithTaints: []
 	if err := os.WriteFile(c.path("kubelet.yaml"), []byte(config), 0o600); err != nil {
 		return err
 	}
+	removeLinks() // a run that was killed has left them
 	for _, args := range [][]string{
 		{"link", "add", nodeLink, "type", "bridge"},
 		{"address", "add", nodeIP + "/32", "dev", nodeLink},
@@ -657,15 +658,19 @@ func (c *cluster) stop() error {
 	return errors.Join(errs...)
 }
 
+func removeLinks() {
+	for _, link := range []string{podBridge, nodeLink} {
+		_ = exec.Command("ip", "link", "delete", link).Run() // it may not be there
+	}
+}
+
 // cleanNode removes what containerd and the kubelet left.
 func (c *cluster) cleanNode() error {
 	var errs []error
 	for name, value := range c.sysctls {
 		errs = append(errs, os.WriteFile("/proc/sys/"+name, value, 0o644))
 	}
-	for _, link := range []string{podBridge, nodeLink} {
-		_ = exec.Command("ip", "link", "delete", link).Run() // it may not be there
-	}
+	removeLinks()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	errs = append(errs, err)
 	for _, line := range slices.Backward(strings.Split(string(mounts), "\n")) {
