@@ -165,6 +165,12 @@ func (s *changesSuite) sessions(t *testing.T) {
 	if c := s.sh(t, "rm in out a b"); c.Counts.Deleted != 4 || !c.Exact {
 		t.Errorf("got %+v", c)
 	}
+	for c := s.sh(t, "echo > alone"); c.By == nil; c = s.sh(t, "echo >> alone") {
+		if t.Context().Err() != nil {
+			t.Fatalf("the other shell never ends: got %+v", c)
+		}
+	}
+	s.sh(t, "rm alone")
 }
 
 func (s *changesSuite) many(t *testing.T) {
