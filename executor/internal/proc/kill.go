@@ -190,6 +190,9 @@ func numbers() iter.Seq2[int, uint64] {
 				length := binary.NativeEndian.Uint16(left[unsafe.Offsetof(unix.Dirent{}.Reclen):])
 				name, _, _ := bytes.Cut(left[unsafe.Offsetof(unix.Dirent{}.Name):length], []byte{0})
 				left = left[length:]
+				if len(name) == 0 || name[0] < '0' || name[0] > '9' {
+					continue
+				}
 				if pid, err := strconv.Atoi(string(name)); err == nil && !yield(pid, inode) {
 					return
 				}
@@ -215,13 +218,15 @@ func readProcess(pid int) (Process, bool) {
 	}
 	// The name, in parentheses, may hold anything.
 	data := buf[:n]
-	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
+	const needed = 20
+	_, data, ok := bytes.Cut(data[max(bytes.LastIndexByte(data, ')'), 0):], []byte(" "))
+	fields := bytes.SplitN(data, []byte(" "), needed+1)
+	if !ok || len(fields) < needed || len(fields[0]) != 1 || bytes.ContainsAny(fields[0], "ZX") {
 		return Process{}, false
 	}
 	parent, err1 := strconv.Atoi(string(fields[1]))
 	group, err2 := strconv.Atoi(string(fields[2]))
 	session, err3 := strconv.Atoi(string(fields[3]))
 	terminal, _ := strconv.Atoi(string(fields[4]))
-	return Process{parent, group, session, terminal, fields[0][0], string(fields[19])}, err1 == nil && err2 == nil && err3 == nil
+	return Process{parent, group, session, terminal, fields[0][0], string(fields[needed-1])}, err1 == nil && err2 == nil && err3 == nil
 }

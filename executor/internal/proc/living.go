@@ -18,6 +18,8 @@ type Scan struct {
 	// their directories in /proc. Another process with the number has another inode, and so has the same one after the kernel
 	// forgot the directory.
 	others map[int]uint64
+	// begun is when this process was started; nil before the first scan.
+	begun *time.Duration
 }
 
 // Living returns the living processes that descend from one of sessions or are of its session, have the mark, or are those of a user
@@ -52,19 +54,24 @@ func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) ma
 
 // younger returns the living processes that were started after this one.
 func (s *Scan) younger(self int) map[int]Process {
-	own, _ := readProcess(self)
-	begun := begunAt(own)
+	if s.begun == nil {
+		own, _ := readProcess(self)
+		s.begun = new(begunAt(own))
+	}
 	others := make(map[int]uint64, len(s.others))
 	younger := map[int]Process{}
 	for pid, inode := range numbers() {
+		if pid == self {
+			continue
+		}
 		if known, ok := s.others[pid]; ok && known == inode {
 			others[pid] = inode
 			continue
 		}
 		p, ok := readProcess(pid)
 		switch {
-		case !ok, pid == self:
-		case begunAt(p) < begun:
+		case !ok:
+		case begunAt(p) < *s.begun:
 			others[pid] = inode
 		default:
 			younger[pid] = p
