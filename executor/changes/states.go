@@ -76,8 +76,12 @@ type States struct {
 	next    uint64
 	bytes   int // of the states in memory beside the last one
 	earlier uint64
-	changed bool // the list differs from the written one
 	evicted int64
+	// rewrite says that the written list differs from this one in more than the states of unwritten, and those that went because
+	// there were too many. That of an earlier process may end with a part of a line.
+	rewrite   bool
+	unwritten []*numbered // saved, and not in the written list as they are
+	lines     int         // that were added to the written list since it was written as a whole
 }
 
 type numbered struct {
@@ -94,7 +98,7 @@ type numbered struct {
 func OpenStates(t *Tracker, cfg StatesConfig) (*States, error) {
 	cfg.MaxStates = cmp.Or(cfg.MaxStates, defaultMaxStates)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, defaultMaxStateBytes)
-	s := &States{t: t, cfg: cfg, pins: map[string]Pin{}, next: 1}
+	s := &States{t: t, cfg: cfg, pins: map[string]Pin{}, next: 1, rewrite: true}
 	if !s.saves() {
 		return s, nil
 	}
@@ -127,9 +131,10 @@ func (s *States) read() error {
 		}
 	}
 	if s.t != nil && of != s.t.cfg.Root { // another tree, which nothing here may become
-		s.all, s.changed = nil, true
+		s.all = nil
 	}
-	slices.SortFunc(s.all, func(a, b *numbered) int { return cmp.Compare(a.n, b.n) })
+	slices.Reverse(s.all) // a later line is right
+	slices.SortStableFunc(s.all, func(a, b *numbered) int { return cmp.Compare(a.n, b.n) })
 	s.all = slices.CompactFunc(s.all, func(a, b *numbered) bool { return a.n == b.n })
 	maps.DeleteFunc(s.pins, func(_ string, p Pin) bool { return s.find(p.State) == nil })
 	if n := len(s.all); n > 0 {
@@ -186,7 +191,6 @@ func (s *States) Add(state *State) uint64 {
 	}
 	s.all = append(s.all, &numbered{n: s.next, state: state})
 	s.next++
-	s.changed = true
 	s.trim()
 	return s.next - 1
 }
@@ -237,7 +241,6 @@ func (s *States) pinned() map[uint64]bool {
 func (s *States) forget(i int) {
 	s.bytes -= s.all[i].own
 	s.all = slices.Delete(s.all, i, i+1)
-	s.changed = true
 }
 
 // find returns nil for a state that is not kept. s.mu is held.
@@ -298,7 +301,7 @@ func (s *States) Pin(p Pin) error {
 		return ErrStateGone
 	}
 	before, replaced := s.pins[p.Name]
-	s.pins[p.Name], s.changed = p, true
+	s.pins[p.Name], s.rewrite = p, true
 	s.mu.Unlock()
 	err := s.save(nil, p.State)
 	if err != nil {
@@ -307,7 +310,7 @@ func (s *States) Pin(p Pin) error {
 		if delete(s.pins, p.Name); replaced {
 			s.pins[p.Name] = before
 		}
-		s.changed = true
+		s.rewrite = true
 	}
 	return err
 }
@@ -317,7 +320,7 @@ func (s *States) Unpin(name string) error {
 	s.mu.Lock()
 	_, ok := s.pins[name]
 	delete(s.pins, name)
-	s.changed = s.changed || ok
+	s.rewrite = s.rewrite || ok
 	s.mu.Unlock()
 	if !ok {
 		return ErrNoPin
@@ -388,38 +391,67 @@ func (s *States) save(kept []*numbered, only uint64) error {
 			break
 		}
 		s.mu.Lock()
-		k.sum, k.saved, k.whole, s.changed = sum, true, slices.Contains(kept, k), s.changed || !k.saved || k.sum != sum
+		if !k.saved || k.sum != sum {
+			s.unwritten = append(s.unwritten, k)
+		}
+		k.sum, k.saved, k.whole = sum, true, slices.Contains(kept, k)
 		s.mu.Unlock()
 	}
 	return errors.Join(failed, s.write())
 }
 
-// write writes the list, if it is not the written one.
+// write writes the list, or adds the states that it lacks: there is one after each action that changed something.
 func (s *States) write() error {
 	s.mu.Lock()
-	if !s.changed {
+	whole := s.rewrite || s.lines+len(s.unwritten) > s.cfg.MaxStates
+	var text []byte
+	switch {
+	case whole:
+		text = s.list()
+	case len(s.unwritten) > 0:
+		text = s.appendStates(nil, s.unwritten)
+	default:
 		s.mu.Unlock()
 		return nil
 	}
-	text := s.list()
-	s.changed = false
+	if s.lines += len(s.unwritten); whole {
+		s.lines = 0
+	}
+	s.rewrite, s.unwritten = false, nil
 	s.mu.Unlock()
+	err := s.put(text, whole)
+	if err != nil {
+		s.mu.Lock()
+		s.rewrite = true
+		s.mu.Unlock()
+		if !whole {
+			return s.write()
+		}
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = fmt.Errorf("%w: %w", store.ErrFull, err)
+	}
+	return err
+}
+
+// put writes a text in the place of the list, or after it.
+func (s *States) put(text []byte, whole bool) error {
 	root, err := hostpath.OpenPrivate(s.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
+	if !whole {
+		f, err := root.OpenFile(statesName, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(text)
+		return errors.Join(err, f.Close())
+	}
 	err = errors.Join(ignoreMissing(root.Remove(statesName+".tmp")), writeNew(root, statesName+".tmp", text))
 	if err == nil {
 		err = root.Rename(statesName+".tmp", statesName)
-	}
-	if err != nil {
-		s.mu.Lock()
-		s.changed = true
-		s.mu.Unlock()
-	}
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		err = fmt.Errorf("%w: %w", store.ErrFull, err)
 	}
 	return err
 }
@@ -428,18 +460,24 @@ func (s *States) write() error {
 func (s *States) list() []byte {
 	const line = 80 // more bytes than that of a state has
 	text := fmt.Appendf(make([]byte, 0, line*(len(s.all)+1)), "root %q\n", s.t.cfg.Root)
-	for _, k := range s.all {
+	text = s.appendStates(text, s.all)
+	for _, name := range slices.Sorted(maps.Keys(s.pins)) {
+		p := s.pins[name]
+		text = fmt.Appendf(text, "pin %q %d %d %q\n", p.Name, p.State, p.Time.UnixNano(), p.Note)
+	}
+	return text
+}
+
+// appendStates adds a line for each state that is saved, and one with the last number that was given. s.mu is held.
+func (s *States) appendStates(text []byte, states []*numbered) []byte {
+	for _, k := range states {
 		if k.saved {
 			text = append(strconv.AppendUint(text, k.n, 10), ' ')
 			text = append(hex.AppendEncode(text, k.sum[:]), '\n')
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.pins)) {
-		p := s.pins[name]
-		text = fmt.Appendf(text, "pin %q %d %d %q\n", p.Name, p.State, p.Time.UnixNano(), p.Note)
-	}
 	if s.next > 1 {
-		text = fmt.Appendf(text, "%d\n", s.next-1) // the last number that was given
+		text = append(strconv.AppendUint(text, s.next-1, 10), '\n')
 	}
 	return text
 }
@@ -464,6 +502,7 @@ func (s *States) giveWay() (bool, error) {
 		}
 	}
 	maps.DeleteFunc(s.pins, func(_ string, p Pin) bool { return s.find(p.State) == nil })
+	s.rewrite = true
 	s.mu.Unlock()
 	freed, err := s.reclaim()
 	return len(old) > 0 || freed > 0, err
@@ -482,6 +521,7 @@ func (s *States) reclaim() (int64, error) {
 	var states []*State
 	var saved []store.Sum
 	s.mu.Lock()
+	s.rewrite = true // without those whose contents go
 	for _, k := range s.all {
 		if k.saved {
 			saved = append(saved, k.sum)

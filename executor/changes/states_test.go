@@ -1,11 +1,13 @@
 package changes_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +165,64 @@ func TestStatesSavedEarly(t *testing.T) {
 	r := restore(t, tracker, get(t, openStates(t, tracker, cfg), n), changes.RestoreOptions{})
 	if d := different(want, image(t, dir)); d != "" || refusals(r) != "" {
 		t.Errorf("refused %s, and\n%s", refusals(r), d)
+	}
+}
+
+// Each state that is saved adds a line to the list, which is written anew once it has many, and is read where its end was lost.
+func TestStatesList(t *testing.T) {
+	t.Parallel()
+	dir, kept := t.TempDir(), contents(t, 0)
+	cfg := changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states"), MaxStates: 10}
+	list := filepath.Join(cfg.Dir, "states")
+	tracker := track(t, changes.Config{Root: dir, Store: kept})
+	states := openStates(t, tracker, cfg)
+	images := map[uint64]map[string]string{}
+	var sizes []int
+	add := func() (n uint64) {
+		t.Helper()
+		do(t, dir, fmt.Sprint("write a ", len(images)+1))
+		n = states.Add(step(t, tracker))
+		capture(t, states)
+		images[n] = image(t, dir)
+		text, err := os.ReadFile(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, bytes.Count(text, []byte("\n")))
+		return n
+	}
+	for range 40 {
+		add()
+	}
+	if slices.Max(sizes) > 2*(2*cfg.MaxStates+2) || !slices.IsSorted(sizes[:cfg.MaxStates]) || slices.IsSorted(sizes) {
+		t.Errorf("got lists of %v lines", sizes)
+	}
+	kept1 := add()
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(list, append(text, "42 0123456789abcdef"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	states = openStates(t, tracker, cfg)
+	kept2 := add()
+	if kept2 <= kept1 {
+		t.Errorf("the number %d after %d", kept2, kept1)
+	}
+	states = openStates(t, tracker, cfg)
+	for _, n := range []uint64{kept1, kept2} {
+		r := restore(t, tracker, get(t, states, n), changes.RestoreOptions{})
+		if d := different(images[n], image(t, dir)); d != "" || refusals(r) != "" {
+			t.Errorf("%d: refused %s, and\n%s", n, refusals(r), d)
+		}
+	}
+	if err := os.Remove(list); err != nil {
+		t.Fatal(err)
+	}
+	add() // all are written again
+	if got := openStates(t, tracker, cfg); got.Earlier() != kept2+1 {
+		t.Errorf("the last state is %d, want %d", got.Earlier(), kept2+1)
 	}
 }
 
