@@ -346,7 +346,7 @@ type lateAnswers struct {
 	after func(patch string) error
 }
 
-func (a lateAnswers) CoreV1() typedcorev1.CoreV1Interface {
+func (a lateAnswers) CoreV1() typedcorev1.CoreV1Interface { //nolint:ireturn // as the client has it
 	return lateCore{a.Interface.CoreV1(), a.after}
 }
 
@@ -356,7 +356,7 @@ type lateCore struct {
 	after func(patch string) error
 }
 
-func (c lateCore) Pods(namespace string) typedcorev1.PodInterface {
+func (c lateCore) Pods(namespace string) typedcorev1.PodInterface { //nolint:ireturn // as the client has it
 	return latePods{c.CoreV1Interface.Pods(namespace), c.after}
 }
 
