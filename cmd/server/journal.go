@@ -24,6 +24,9 @@ func beginJournal(opts *options, env func(string) string, logger *slog.Logger) (
 		cfg.MaxBytes = 0
 	}
 	inMemory := func(err error) (*journal.Journal, error) {
+		if opts.stateDir != "" && errors.Is(err, journal.ErrLocked) {
+			return nil, fmt.Errorf("%w: give this one another --state-dir", err)
+		}
 		if opts.stateDir != "" || errors.Is(err, journal.ErrNewer) {
 			return nil, err
 		}

@@ -49,8 +49,8 @@ func TestDefaultJournal(t *testing.T) { //nolint:paralleltest // root's director
 	if _, err := os.Stat(filepath.Join(state, "journal", "lock")); err != nil {
 		t.Error(err)
 	}
-	if _, err := openJournal(opts, "", slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("two servers share a state directory")
+	if _, err := openJournal(opts, "", slog.New(slog.DiscardHandler)); err == nil || !strings.HasSuffix(err.Error(), "another server uses the journal: give this one another --state-dir") {
+		t.Errorf("two servers share a state directory: %v", err)
 	}
 }
 
