@@ -73,7 +73,7 @@ func (e *Executor) closeStore() error {
 // process are not known, whose contents it would lose.
 func (e *Executor) reclaim() error {
 	w := e.followed
-	if w.cfg.Dir == "" || w.cfg.Mode == api.ChangesFacts || w.unfollowed() != "" {
+	if w.cfg.Dir == "" || w.cfg.Mode == api.ChangesFacts || w.Info().Baseline.Why == string(changes.WhyRoot) {
 		contents, err := e.contents()
 		if err == nil {
 			_, err = contents.Reclaim(e.editor.Needs)

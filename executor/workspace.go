@@ -165,18 +165,6 @@ func (w *Workspace) Begin() {
 	})
 }
 
-// unfollowed says why the directory cannot be followed; "" if it can.
-func (w *Workspace) unfollowed() string {
-	dir, err := filepath.EvalSymlinks(w.cfg.Dir)
-	if err != nil {
-		return "" // the tracker reports the reason
-	}
-	if w.refuses(dir) {
-		return string(changes.WhyRoot)
-	}
-	return ""
-}
-
 // refuses reports whether a directory, by its path without links, may not be followed.
 func (w *Workspace) refuses(dir string) bool {
 	if dir == "/" {
@@ -206,15 +194,15 @@ func (w *Workspace) follow() {
 	first := sync.OnceFunc(func() { close(w.first) })
 	defer first()
 	defer w.recovers()
-	if why := w.unfollowed(); why != "" {
-		w.off(why)
-		return
-	}
 	contents, why := w.openContents()
 	tracker, err := changes.New(changes.Config{
 		Root: w.cfg.Dir, User: w.e.cfg.User, MaxNames: w.cfg.MaxNames, MaxWatches: w.cfg.MaxWatches, Store: contents, StateDir: w.planDir(contents),
 		Refuses: w.refuses,
 	})
+	if errors.Is(err, changes.ErrRefused) {
+		w.off(string(changes.WhyRoot))
+		return
+	}
 	if err == nil {
 		err = w.begin(tracker)
 	}

@@ -1,6 +1,7 @@
 package changes_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -183,5 +184,18 @@ func TestManyNames(t *testing.T) {
 			}
 			expect(t, tracker, now, "")
 		})
+	}
+}
+
+// A path that leads to a directory that may not be followed by the time it is opened is refused.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	private, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(private, link); err != nil {
+		t.Fatal(err)
+	}
+	tracker, err := changes.New(changes.Config{Root: link, Refuses: func(dir string) bool { return dir == private }})
+	if !errors.Is(err, changes.ErrRefused) || tracker != nil {
+		t.Errorf("got %v", err)
 	}
 }

@@ -53,8 +53,8 @@ type Config struct {
 	Store *store.Store
 	// StateDir is a directory for this process's user alone, where a restore leaves its plan while it works; "" leaves none.
 	StateDir string
-	// Refuses reports whether a directory, by its path without links, may not be followed, where the path of Root leads to another one
-	// by now; nil means no. New does not ask.
+	// Refuses reports whether a directory, by its path without links, may not be followed; nil means no. The path of Root may lead to
+	// another one later.
 	Refuses func(dir string) bool
 }
 
@@ -105,7 +105,7 @@ type Tracker struct {
 	reclaiming sync.RWMutex
 }
 
-// New watches and lists the tree. It fails if root cannot be opened.
+// New watches and lists the tree. It fails if root cannot be opened, with [ErrRefused] if it may not be followed.
 func New(cfg Config) (*Tracker, error) {
 	cfg.MaxNames = cmp.Or(cfg.MaxNames, defaultMaxNames)
 	cfg.MaxFile = cmp.Or(cfg.MaxFile, defaultMaxFile)
@@ -176,10 +176,10 @@ func (t *Tracker) idle() bool {
 		t.distrusted == "" && t.state.why == ""
 }
 
-var (
-	errClosed  = errors.New("the tracker of changes is closed")
-	errRefused = errors.New("the directory may not be followed")
-)
+var errClosed = errors.New("the tracker of changes is closed")
+
+// ErrRefused says that a directory may not be followed.
+var ErrRefused = errors.New("the directory may not be followed")
 
 // openRoot begins with a new tree.
 func (t *Tracker) openRoot() error {
@@ -192,10 +192,10 @@ func (t *Tracker) openRoot() error {
 	if err = unix.Fstatfs(fd, &system); err == nil {
 		err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st)
 	}
-	if err == nil && t.rootFD >= 0 && t.cfg.Refuses != nil {
+	if err == nil && t.cfg.Refuses != nil {
 		var dir string
 		if dir, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil && t.cfg.Refuses(dir) {
-			err = errRefused
+			err = ErrRefused
 		}
 	}
 	if err != nil {
