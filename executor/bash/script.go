@@ -78,8 +78,9 @@ func (d dialect) resetPrompts() string {
 	if d.isBash {
 		return `\builtin unset -v PROMPT_COMMAND TMOUT || \builtin :; PS0= PS1='$ ' PS2=`
 	}
-	// The name of a shell may hide that it is bash.
-	return `\command unset -v PROMPT_COMMAND PS0 TMOUT || \command :; PS1='$ ' PS2=`
+	// The name of a shell may hide that it is bash. Outside of eval, dash drops the lines that it
+	// read ahead where a prompt is read-only.
+	return `\command unset -v PROMPT_COMMAND PS0 TMOUT || \command :; \command eval "PS1='\$ ' PS2=" || \command :`
 }
 
 // personalFiles is a command that reads the files that an interactive shell of the user

@@ -94,6 +94,7 @@ var promptAttacks = []attack{
 	{name: "prompt and an interrupt", text: "PS1='$(sleep 1000)'; kill -INT $$", status: 130},
 	{name: "prompt that stays", text: "readonly PS1='$(sleep 1000; true)'", only: "bash"},
 	{name: "prompt that stays and eats the script", text: "readonly PS1='$(cat)'", replaced: true},
+	{name: "prompt that stays and takes time", text: "sleep 0.1; readonly PS1='$(sleep 0.2)'"},
 	{name: "auto-logout", text: "TMOUT=1; (sleep 1.5) "},
 	{name: "files for other shells", text: "ENV='$(sleep 1000)' BASH_ENV='$(sleep 1000)'; export ENV BASH_ENV"},
 	{name: "trace prompt", text: "PS4='$(sleep 1000)'"},
