@@ -422,7 +422,7 @@ func (s *Session) reported(sh *shell, r report) {
 	s.mu.Lock()
 	c := s.current
 	stale := s.shell != sh || c == nil || c.seq != r.asked || c.ended()
-	unrun := !stale && r.progress.begun >= 0 && r.progress.begun < c.seq
+	unrun := !stale && (r.progress.begun >= 0 && r.progress.begun < c.seq || !c.begun && sh.skipped(c.seq))
 	save := !stale && !unrun && (mayChangeState(c.text) || r.path != s.path)
 	if unrun && c.keyed { // a key came first
 		unrun, r.progress.status = false, 128+int(syscall.SIGINT)

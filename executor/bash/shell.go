@@ -598,6 +598,14 @@ func (sh *shell) readBegins(seq int64) (begun, full bool) {
 	return begun || failed || n >= maxPipe, n >= pipeBuffer
 }
 
+// skipped reports whether the shell, which has reported, never said that command number seq
+// begins, and would have. What is left of a line of which a trap read the beginning can set
+// progressVar and not run the text. The caller holds the session's mu.
+func (sh *shell) skipped(seq int64) bool {
+	begun, _ := sh.readBegins(seq)
+	return !begun && sh.standardFile(2) == sh.errors
+}
+
 // saysBegins empties the begin pipe, and reports whether the shell still has it. The caller
 // holds the session's looking and mu.
 //

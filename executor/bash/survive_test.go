@@ -105,6 +105,7 @@ var trapAttacks = []attack{
 	{name: "DEBUG that loops", text: "trap 'while :; do :; done' DEBUG", only: "bash", status: unknown, replaced: true},
 	{name: "DEBUG that skips", text: "shopt -s extdebug; trap false DEBUG", only: "bash", status: unknown, replaced: true},
 	{name: "DEBUG that reads the script", text: "trap 'read -t 0.01 x' DEBUG", only: "bash", either: true},
+	{name: "DEBUG that reads a part of the script", text: "trap 'trap - DEBUG; read -t 1 -d { x' DEBUG", only: "bash", either: true},
 	{name: "DEBUG that prints", text: "trap 'echo noise; printf \"\\0R\\0\"' DEBUG", only: "bash"},
 	{name: "DEBUG that sets arguments", text: `trap 'set -- $BASH_COMMAND' DEBUG`, only: "bash"},
 	{name: "DEBUG that fills the begin pipe", text: "trap 'head -c 100000 /dev/zero >&2' DEBUG", only: "bash", status: anyStatus, either: true},
