@@ -166,6 +166,10 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	}
 	beginsOut := os.NewFile(uintptr(begins[1]), "|1")
 	defer func() { _ = beginsOut.Close() }()
+	// Who opened the pipe by /proc would take the messages, and commands that ran would run again.
+	if err := beginsOut.Chmod(0); err != nil {
+		return err
+	}
 	if sh.begins, err = unpolled(begins[0]); err != nil {
 		return err
 	}

@@ -292,6 +292,26 @@ func TestLostBeginPipe(t *testing.T) {
 	}
 }
 
+// A process of an earlier command cannot take the messages that commands begin, which would run again.
+func TestBeginPipeIsClosed(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, "/bin/bash")
+	if os.Geteuid() == 0 { // which opens everything
+		cfg.Dir = testhelp.PublicDir(t)
+		cfg.User = &identity.User{Name: "nobody", UID: nobody, GID: nobody, Groups: []uint32{nobody}}
+	}
+	s, err := bash.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	for _, text := range []string{"cat </proc/$$/fd/12", ": >/proc/$$/fd/12"} {
+		if r := do(t, s, text); r.Status != 1 || !strings.Contains(r.Output, "Permission denied") {
+			t.Errorf("%s: got status %d and %q", text, r.Status, r.Output)
+		}
+	}
+}
+
 // A trap that hangs before each command of the shell hangs before the server's
 // lines too. Keys still end commands, and a reset is not needed for that.
 func TestHangingTrap(t *testing.T) {
