@@ -211,6 +211,43 @@ func TestAttackServerName(t *testing.T) {
 	}
 }
 
+// laterNames is a connection whose client names another host after its first write.
+type laterNames struct {
+	net.Conn
+	name, later string // of the same length
+	written     bool
+}
+
+func (c *laterNames) Write(p []byte) (int, error) {
+	if c.written {
+		p = bytes.ReplaceAll(p, []byte(c.name), []byte(c.later))
+	}
+	c.written = true
+	return c.Conn.Write(p)
+}
+
+// TestAttackServerNameLater: where a server asks for a second hello, it may take the name in that one, as
+// OpenSSL does.
+func TestAttackServerNameLater(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"public"}`)
+	l := f.add(t, "tls.example", "8.8.8.8:443")
+	go testhelp.Echo(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate(t)}, CurvePreferences: []tls.CurveID{tls.CurveP384}}))
+	for later, want := range map[string]string{"tls.example": "<nil>", "sly.example": "remote error: tls: access denied"} {
+		c, _, _ := f.connect(t, "tls.example:443")
+		conn := &laterNames{Conn: c, name: "tls.example", later: later}
+		session := tls.Client(conn, &tls.Config{ServerName: "tls.example", InsecureSkipVerify: true, CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP384}})
+		if err := session.Handshake(); fmt.Sprint(err) != want {
+			t.Errorf("%s: got %v, want %s", later, err, want)
+		} else if err == nil {
+			exchange(t, session, "hello")
+		}
+	}
+	if all := f.denied(t); len(all) != 1 || !strings.Contains(all[0], "other server name") {
+		t.Errorf("denied: %q", all)
+	}
+}
+
 // TestAttackRecordBeforeHello: TLS servers skip a warning before the hello, which is checked all the same.
 func TestAttackRecordBeforeHello(t *testing.T) {
 	t.Parallel()
