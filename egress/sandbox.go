@@ -91,7 +91,7 @@ func (b *sandbox) listen(dir string) error {
 		_ = l.Close()
 		return err
 	}
-	limited := b.server.accepted.LimitListener(l, maxOpenSandbox+maxWaiting)
+	limited := b.server.accepted.LimitListener(refuseDescriptors(l), maxOpenSandbox+maxWaiting)
 	b.running.Go(func() { _ = b.http.Serve(limited) }) // until close
 	return nil
 }
