@@ -382,6 +382,25 @@ func TestAttackExhaustion(t *testing.T) {
 	}
 }
 
+// TestAttackShare: other sandboxes that have most connections leave a share.
+func TestAttackShare(t *testing.T) {
+	t.Parallel()
+	for others, want := range map[int64]int{0: 256, 600: 212, 940: 64, 1000: 24} {
+		f := start(t, `{"mode":"public"}`)
+		f.OpenElsewhere(others)
+		f.Unlimit(id)
+		open := 0
+		for range want + 1 {
+			if _, answer, _ := f.connect(t, "echo.example:7"); answer.StatusCode == http.StatusOK {
+				open++
+			}
+		}
+		if open != want {
+			t.Errorf("beside %d connections %d were opened, want %d", others, open, want)
+		}
+	}
+}
+
 // TestAttackKeepConnection: a change of the policy closes what it refuses before it returns (row 29),
 // and what is being connected.
 func TestAttackKeepConnection(t *testing.T) {

@@ -143,13 +143,17 @@ func (b *sandbox) admit(c *connection) error {
 	if len(b.conns) >= maxOpenSandbox || c.intercepted && b.intercepted() >= maxIntercepted {
 		return errTooMany
 	}
-	if s.open.Add(1) > maxOpen {
+	if !fair(int64(len(b.conns)+1), s.open.Add(1), maxOpen) {
 		s.open.Add(-1)
 		return errFull
 	}
 	b.conns[c] = true
 	return nil
 }
+
+// fair reports whether a sandbox may have one of the all that there are, and can be most of: as much as is
+// left then, or a sixteenth of most. A few sandboxes that take what they can get leave the others theirs.
+func fair(one, all, most int64) bool { return all <= most && one <= max(most-all, most/16) }
 
 // intercepted counts the connections whose TLS is opened. b.mu is held.
 func (b *sandbox) intercepted() (n int) {

@@ -52,6 +52,9 @@ var Reserve = reserve
 // Buffered returns the bytes of the buffers of all HTTP/2 connections.
 func (s *Server) Buffered() int64 { return s.buffered.Load() }
 
+// OpenElsewhere counts n connections of other sandboxes.
+func (s *Server) OpenElsewhere(n int64) { s.open.Add(n) }
+
 // Unlimit lifts the limit on new connections of a sandbox.
 func (s *Server) Unlimit(id string) { s.sandboxes[id].limit.SetLimit(rate.Inf) }
 

@@ -268,9 +268,9 @@ func (b *sandbox) buffer(n int64) bool {
 	return reserve(n, &b.buffered, &b.server.buffered, maxBuffered, maxBufferedAll)
 }
 
-// reserve adds n to what one sandbox and all have, unless that is more than they may have.
+// reserve adds n to what one sandbox and all have, unless that is more than they may have, or not fair.
 func reserve(n int64, one, all *atomic.Int64, mostOne, mostAll int64) bool {
-	if o, a := one.Add(n), all.Add(n); n < 0 || o <= mostOne && a <= mostAll {
+	if o, a := one.Add(n), all.Add(n); n < 0 || o <= mostOne && fair(o, a, mostAll) {
 		return true
 	}
 	one.Add(-n)

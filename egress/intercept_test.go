@@ -445,17 +445,23 @@ func TestInterceptLateRequest(t *testing.T) {
 // TestReserve: what one sandbox and all have is bounded, and a refused part counts for neither.
 func TestReserve(t *testing.T) {
 	t.Parallel()
-	var all, one, other atomic.Int64
+	var all atomic.Int64
+	var of [6]atomic.Int64
 	for _, tt := range []struct {
-		by   *atomic.Int64
+		by   int
 		n    int64
 		want bool
-	}{{&one, 60, true}, {&one, 41, false}, {&one, 40, true}, {&one, 1, false}, {&other, 51, false}, {&other, 50, true}, {&one, -100, true}, {&other, 50, true}, {&one, 51, false}, {&one, 50, true}} {
-		if got := egress.Reserve(tt.n, tt.by, &all, 100, 150); got != tt.want {
-			t.Errorf("%d more: %v; all have %d", tt.n, got, all.Load())
+	}{
+		{0, 60, true}, {0, 41, false}, {0, 20, true}, // at most 100
+		{0, 1, false}, {1, 40, true}, {1, 1, false}, {2, 20, true}, {2, 1, false}, // at most what is left
+		{3, 10, true}, {3, 1, false}, {4, 10, true}, // a sixteenth, while there is any
+		{5, 1, false}, {0, -80, true}, {5, 40, true}, {5, 1, false},
+	} {
+		if got := egress.Reserve(tt.n, &of[tt.by], &all, 100, 160); got != tt.want {
+			t.Errorf("%d has %d, and %d more: %v; all have %d", tt.by, of[tt.by].Load(), tt.n, got, all.Load())
 		}
 	}
-	if one.Load() != 50 || other.Load() != 100 || all.Load() != 150 {
-		t.Errorf("they have %d, %d, %d", one.Load(), other.Load(), all.Load())
+	if all.Load() != 120 {
+		t.Errorf("all have %d", all.Load())
 	}
 }
