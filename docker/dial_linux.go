@@ -7,8 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/rights"
 )
 
 // dialSocket connects to the socket of a name in dir and to nothing else. The directory
@@ -38,12 +41,11 @@ func dialSocket(ctx context.Context, dir, name string, serverUID int) (net.Conn,
 	case int(stat.Uid) != serverUID:
 		return nil, fmt.Errorf("%s: %w: it belongs to user %d and the server is %d", path, ErrUnsafeSocket, stat.Uid, serverUID)
 	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", "/proc/self/fd/"+strconv.Itoa(fd))
+	conn, err := rights.Dial(ctx, "/proc/self/fd/"+strconv.Itoa(fd))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", path, err)
 	}
-	if err := checkPeer(conn.(*net.UnixConn), serverUID); err != nil { //nolint:forcetypeassert // network unix gives these
+	if err := checkPeer(conn.(syscall.Conn), serverUID); err != nil { //nolint:forcetypeassert // network unix gives these
 		_ = conn.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -51,7 +53,7 @@ func dialSocket(ctx context.Context, dir, name string, serverUID int) (net.Conn,
 }
 
 // checkPeer asks the kernel who listens.
-func checkPeer(conn *net.UnixConn, serverUID int) error {
+func checkPeer(conn syscall.Conn, serverUID int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err

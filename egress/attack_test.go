@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -379,6 +380,25 @@ func TestAttackExhaustion(t *testing.T) {
 	_, _ = io.WriteString(c, "CONNECT echo.example:7 HTTP/1.1\r\nHost: a\r\n\r\n")
 	if answer, _ := read(t, c); answer.StatusCode != http.StatusOK {
 		t.Error(answer.Status)
+	}
+}
+
+// TestAttackDescriptors: root of a sandbox sends sockets whose close would hold the proxy's threads.
+func TestAttackDescriptors(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"public"}`)
+	tunnel, _, _ := f.connect(t, "echo.example:7")
+	exchange(t, tunnel, "hello")
+	for _, c := range []*net.UnixConn{tunnel, dialSocket(t, f.socket(id))} {
+		if _, err := testhelp.SendLingering(t, c); err == nil { // a kernel before 6.16
+			testhelp.Eventually(t, func() bool { _, err := c.Write([]byte("a")); return err != nil }, "the connection ends")
+		} else if !errors.Is(err, syscall.EPERM) {
+			t.Error(err)
+		}
+	}
+	f.apply(t, `{"mode":"no-network"}`) // which waits for the end of the tunnel
+	if err := f.Delete(id); err != nil {
+		t.Error(err)
 	}
 }
 

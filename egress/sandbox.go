@@ -20,6 +20,7 @@ import (
 
 	"github.com/actiond/actiond/internal/gate"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/rights"
 )
 
 // sandbox is the policy and the connections of one sandbox. It owns the goroutine of its HTTP
@@ -91,7 +92,7 @@ func (b *sandbox) listen(dir string) error {
 		_ = l.Close()
 		return err
 	}
-	limited := b.server.accepted.LimitListener(refuseDescriptors(l), maxOpenSandbox+maxWaiting)
+	limited := b.server.accepted.LimitListener(rights.Listener(l), maxOpenSandbox+maxWaiting)
 	b.running.Go(func() { _ = b.http.Serve(limited) }) // until close
 	return nil
 }

@@ -1,6 +1,11 @@
-package egress
+// Package rights keeps away open files that the other end of a Unix socket sends (SCM_RIGHTS). The receiver of
+// a file that it does not want closes it, which may take as long as the sender wants: the close of a socket
+// that lingers holds a thread. The kernel refuses such files from Linux 6.16 on; before, the package receives
+// them, closes them without lingering, and breaks the connection.
+package rights
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -12,26 +17,33 @@ import (
 // maxRights is the size of the control message with the most files that the kernel carries.
 var maxRights = unix.CmsgSpace(253 * 4)
 
-var errDescriptors = errors.New("the sandbox sent open files")
+var errRights = errors.New("the other end sent open files")
 
-// refuseDescriptors returns a listener whose connections accept no open files. The receiver of a file that it
-// does not want closes it, which may take as long as the sender wants: the close of a socket that lingers
-// holds a thread. The kernel refuses them from Linux 6.16 on.
-func refuseDescriptors(l *net.UnixListener) net.Listener {
-	if setOption(l, unix.SO_PASSRIGHTS) == nil {
+// Listener returns a listener whose connections accept no open files.
+func Listener(l *net.UnixListener) net.Listener {
+	raw, err := l.SyscallConn()
+	if err == nil && refuse("", "", raw) == nil {
 		return l
 	}
 	return &closingListener{l}
 }
 
-// setOption sets an option of a socket to 0.
-func setOption(c syscall.Conn, option int) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
+// Dial connects to a Unix socket, and accepts no open files from there.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	dialer := net.Dialer{Control: refuse}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		if conn, err = new(net.Dialer).DialContext(ctx, "unix", path); err == nil {
+			conn = closing(conn)
+		}
 	}
+	return conn, err
+}
+
+// refuse has the kernel refuse open files. It is a function of [net.Dialer].
+func refuse(_, _ string, raw syscall.RawConn) error {
 	var inner error
-	err = raw.Control(func(fd uintptr) { inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, option, 0) })
+	err := raw.Control(func(fd uintptr) { inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0) })
 	return errors.Join(err, inner)
 }
 
@@ -44,7 +56,12 @@ func (l *closingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &closingConn{UnixConn: c, control: make([]byte, maxRights)}, nil
+	return closing(c), nil
+}
+
+// closing returns a connection of Unix that closes open files.
+func closing(c net.Conn) net.Conn {
+	return &closingConn{UnixConn: c.(*net.UnixConn), control: make([]byte, maxRights)} //nolint:forcetypeassert // of Unix
 }
 
 // closingConn receives open files, so that it can close them at once, and breaks.
@@ -59,7 +76,7 @@ func (c *closingConn) Read(p []byte) (int, error) {
 	switch {
 	case rights > 0:
 		closeRights(c.control[:rights])
-		return 0, errDescriptors
+		return 0, errRights
 	case errors.Is(err, io.EOF):
 		err = io.EOF // net wraps it here alone
 	}

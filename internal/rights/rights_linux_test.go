@@ -1,0 +1,107 @@
+package rights_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/rights"
+	"github.com/actiond/actiond/internal/testhelp"
+)
+
+// dial connects as a sandbox could.
+func dial(t *testing.T, l *net.UnixListener) *net.UnixConn {
+	t.Helper()
+	c, err := net.DialUnix("unix", nil, l.Addr().(*net.UnixAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestAttackClosed: where the kernel delivers sockets that linger, they are closed at once, those that
+// nothing has read, too.
+func TestAttackClosed(t *testing.T) {
+	t.Parallel()
+	inner, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := rights.Closing(inner)
+	defer l.Close()
+	for _, reads := range []bool{true, false} {
+		near := dial(t, inner)
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := near.Write([]byte("a")); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := conn.Read(make([]byte, 8)); n != 1 || err != nil {
+			t.Errorf("without files: %d, %v", n, err)
+		}
+		far, err := testhelp.SendLingering(t, near)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reads {
+			if n, err := conn.Read(make([]byte, 8)); n != 0 || err == nil || errors.Is(err, io.EOF) {
+				t.Errorf("with a file: %d, %v", n, err)
+			}
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.Copy(io.Discard, far); err != nil {
+			t.Errorf("the socket: %v", err) // it ends only when its file is closed
+		}
+	}
+	near := dial(t, inner)
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	near.Close()
+	if _, err := conn.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // io.Copy compares it so
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// TestAttackDial: the process that a client connects to sends such a socket.
+func TestAttackDial(t *testing.T) {
+	t.Parallel()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := rights.Dial(t.Context(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if _, err := testhelp.SendLingering(t, far); err == nil { // a kernel before 6.16
+		if n, err := conn.Read(make([]byte, 8)); n != 0 || err == nil {
+			t.Errorf("with a file: %d, %v", n, err)
+		}
+	} else if !errors.Is(err, unix.EPERM) {
+		t.Error(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := rights.Dial(t.Context(), l.Addr().String()+"-other"); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("no socket: %v", err)
+	}
+}
