@@ -61,9 +61,9 @@ func (s *Server) Unlimit(id string) { s.sandboxes[id].limit.SetLimit(rate.Inf) }
 // Refuse lets a sandbox begin no further request, as close does first.
 func (s *Server) Refuse(id string) { s.sandboxes[id].running.Close() }
 
-// Scrub returns a reader of a body without the forms.
-func Scrub(body io.ReadCloser, forms [][]byte) io.ReadCloser {
-	res := &http.Response{Body: body}
+// Scrub returns a reader of a body without the forms. A negative length is not known.
+func Scrub(body io.ReadCloser, length int64, forms [][]byte) io.ReadCloser {
+	res := &http.Response{Body: body, ContentLength: length}
 	scrubBody(res, forms)
 	return res.Body
 }

@@ -85,15 +85,18 @@ func (f forms) scrub(h map[string][]string) {
 
 const scrubPortion = 16 << 10 // bytes that are read at once
 
-// scrubber is a body in which forms are replaced by asterisks of the same length. It holds back
-// nothing but what a form may begin with, so that a stream is not held up, and takes scrubPortion
+// scrubber is a body in which forms are replaced by asterisks of the same length. Of a stream it holds back
+// nothing but what a form may begin with, so that it is not held up; of a body whose length is known, always
+// as much as a form can have before its last byte, because the sandbox sees what is held back: a host that
+// ends a response with text of the sandbox's would let it find a value piece by piece. It takes scrubPortion
 // and the length of the longest form of memory. It stops echoes: a host that transforms a value, or sends
 // parts of it for a range, still gets it through.
 type scrubber struct {
 	io.ReadCloser
 
-	forms forms
-	ended func() // called once at the end of the body
+	forms  forms
+	stream bool   // its length is not known
+	ended  func() // called once at the end of the body
 
 	buf       []byte // begins at its first Read
 	at, ready int    // buf[at:ready] is scrubbed and to be returned
@@ -104,7 +107,7 @@ type scrubber struct {
 
 // scrubBody has a response scrubbed, its trailers as well.
 func scrubBody(res *http.Response, f forms) {
-	res.Body = &scrubber{ReadCloser: res.Body, forms: f, ended: func() { f.scrub(res.Trailer) }}
+	res.Body = &scrubber{ReadCloser: res.Body, forms: f, stream: res.ContentLength < 0, ended: func() { f.scrub(res.Trailer) }}
 }
 
 func (s *scrubber) Read(p []byte) (int, error) {
@@ -128,11 +131,14 @@ func (s *scrubber) fill() {
 	n, err := s.ReadCloser.Read(s.buf[held:])
 	text := s.buf[:held+n]
 	ready := len(text)
-	if err == nil {
-		ready -= s.forms.begun(text)
-	} else {
+	switch {
+	case err != nil:
 		s.err = err
 		s.ended()
+	case s.stream:
+		ready -= s.forms.begun(text)
+	default:
+		ready -= min(ready, max(0, s.forms.longest()-1))
 	}
 	found := s.forms.find(text)
 	hide(text[:min(s.hidden, ready)])

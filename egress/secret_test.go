@@ -232,7 +232,7 @@ func FuzzSecret(f *testing.F) {
 		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(sent) || sent == "" || sent != strings.TrimSpace(sent) {
 			t.Fatalf("%q: %q", name, sent)
 		}
-		if got := string(scrub(t, strings.NewReader(sent), egress.Forms(s))); len(got) != len(sent) || strings.Contains(got, value) && strings.Trim(value, "*") != "" {
+		if got := string(scrub(t, strings.NewReader(sent), -1, egress.Forms(s))); len(got) != len(sent) || strings.Contains(got, value) && strings.Trim(value, "*") != "" {
 			t.Fatalf("%q is scrubbed to %q", sent, got)
 		}
 	})
