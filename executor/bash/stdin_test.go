@@ -121,7 +121,7 @@ var filters = []string{
 
 // sources are the ways that a filter gets its standard input.
 var sources = map[string]string{
-	"pipe":          "printf '1+1\\n2 two\\n3 o\\n' | { FILTER; }",
+	"pipe":          "cat in | { FILTER; }", // in one write: the shell's printf makes one for each line
 	"file":          "{ FILTER; } < in",
 	"here-document": "{ FILTER; } <<EOF\n1+1\n2 two\n3 o\nEOF",
 	"middle":        "cat in | { FILTER; } | cat",
