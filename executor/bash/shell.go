@@ -448,7 +448,8 @@ func (sh *shell) press(keys []byte) error {
 // is given up: the kernel buffers 4 KiB of it.
 const pressTime = 2 * time.Second
 
-// readTerminal delivers output until the terminal is closed or hung up.
+// readTerminal delivers output until the terminal is closed or hung up. It ends with the shell
+// also where a process that outlives it writes without a pause.
 func (sh *shell) readTerminal() {
 	raw, err := sh.term.master.SyscallConn()
 	if err != nil {
@@ -458,6 +459,9 @@ func (sh *shell) readTerminal() {
 		for {
 			if _, over := sh.readOnce(int(fd)); over != nil {
 				return !errors.Is(over, unix.EAGAIN)
+			}
+			if channel.Closed(sh.gone) {
+				return true
 			}
 		}
 	})

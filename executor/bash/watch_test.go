@@ -78,3 +78,16 @@ func TestNoLookBeforeTheLine(t *testing.T) {
 		t.Error("a look after the line did not ask")
 	}
 }
+
+// A program that outlives its shell may write faster than its output is read.
+func TestTerminalOfAnEndedShell(t *testing.T) {
+	t.Parallel()
+	zeros, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = zeros.Close() }()
+	sh := &shell{term: &pty{master: zeros}, listener: &Session{}, gone: make(chan struct{})}
+	close(sh.gone)
+	sh.readTerminal()
+}
