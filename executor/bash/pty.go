@@ -84,9 +84,9 @@ func unblock(slave int) error {
 		err = unix.IoctlSetPointerInt(slave, unix.TIOCSETD, usual)
 	}
 	if err != nil {
-		return err
+		return os.NewSyscallError("TIOCSETD", err)
 	}
-	return unix.IoctlSetInt(slave, unix.TCXONC, unix.TCOON)
+	return os.NewSyscallError("TCXONC", unix.IoctlSetInt(slave, unix.TCXONC, unix.TCOON))
 }
 
 // restore gives the terminal back the settings and the owner it began with,
@@ -105,7 +105,7 @@ func (t *pty) restore(typed bool, size unix.Winsize, user *identity.User) (sessi
 			return err
 		}
 		if err := unix.IoctlSetInt(fd, unix.TIOCNXCL, 0); err != nil {
-			return err
+			return os.NewSyscallError("TIOCNXCL", err)
 		}
 		return t.restoreOwner(fd, user)
 	})
@@ -120,13 +120,13 @@ func (t *pty) restore(typed bool, size unix.Winsize, user *identity.User) (sessi
 			_ = unix.IoctlSetTermios(fd, unix.TIOCSLCKTRMIOS, &unix.Termios{})
 		}
 		if err := unix.IoctlSetTermios(fd, unix.TCSETSF, &t.modes); err != nil {
-			return err
+			return os.NewSyscallError("TCSETSF", err)
 		}
 		if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size); err != nil {
-			return err
+			return os.NewSyscallError("TIOCSWINSZ", err)
 		}
 		session, err = unix.IoctlGetInt(fd, unix.TIOCGSID)
-		return err
+		return os.NewSyscallError("TIOCGSID", err)
 	})
 	return session, err
 }
@@ -139,13 +139,13 @@ func (t *pty) restoreOwner(fd int, user *identity.User) error {
 	}
 	if now.Uid != t.owner.Uid || now.Gid != t.owner.Gid {
 		if err := unix.Fchown(fd, int(t.owner.Uid), int(t.owner.Gid)); err != nil {
-			return err
+			return os.NewSyscallError("fchown", err)
 		}
 	}
 	if now.Mode == t.owner.Mode {
 		return nil
 	}
-	return user.Do(func() error { return unix.Fchmod(fd, t.owner.Mode&0o7777) })
+	return user.Do(func() error { return os.NewSyscallError("fchmod", unix.Fchmod(fd, t.owner.Mode&0o7777)) })
 }
 
 // has reports whether a local mode is set, such as ISIG.

@@ -231,7 +231,7 @@ func (s *Session) give(ctx context.Context, over <-chan time.Time, text string, 
 		sh.wake()
 		// From here on no key reaches the command before.
 		s.pressing.Lock()
-		cur, why := s.giveTo(sh, text, by)
+		cur, why, err := s.giveTo(sh, text, by)
 		s.pressing.Unlock()
 		if cur != nil {
 			return cur, nil
@@ -240,23 +240,27 @@ func (s *Session) give(ctx context.Context, over <-chan time.Time, text string, 
 			s.retire(sh, why)
 		}
 		if !channel.ClosedWithin(sh.finished, patience) {
-			return nil, fmt.Errorf("the shell %s, and cannot be ended", why)
+			return nil, fmt.Errorf("the shell %s, and cannot be ended: %w", why, err)
 		}
 	}
 	return nil, errNoCommands
 }
 
-// giveTo hands a command to one shell, or returns why that shell cannot take it.
-// The caller holds pressing.
-func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, why string) {
+// giveTo hands a command to one shell, or returns why that shell cannot take it, and the
+// error that says so. The caller holds pressing.
+func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, why string, err error) {
 	s.mu.Lock()
 	status, flags, size := s.status, s.flags, s.size()
 	s.mu.Unlock()
 	if !sh.isBash && strings.Contains(flags, "n") {
-		return nil, whyNoExec
+		return nil, whyNoExec, errNotSent
 	}
-	if id, err := sh.term.restore(sh.pressed.Swap(false), size, sh.user); err != nil || id != sh.process.Pid {
-		return nil, whyTerminal
+	id, err := sh.term.restore(sh.pressed.Swap(false), size, sh.user)
+	if err == nil && id != sh.process.Pid {
+		err = fmt.Errorf("it is that of session %d", id)
+	}
+	if err != nil {
+		return nil, whyTerminal, err
 	}
 	sh.drain() // what background jobs wrote before belongs to no command
 	// A look at the command before ends first: its question must not follow the line,
@@ -270,7 +274,7 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	cur.begun = !sh.saysBegins()
 	gone := s.shell != sh || !s.alive
 	s.mu.Unlock()
-	err := errNotSent
+	err = errNotSent
 	if !gone { // otherwise the end of the shell, which ends cur, may be over already
 		line := sh.command(sh.token, cur.seq, text, status, sh.term.name)
 		cur.given = time.Now()
@@ -279,13 +283,13 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	s.looking.Unlock()
 	close(cur.sent)
 	if errors.Is(err, errNotSent) { // it closed its own descriptors, or has just ended
-		return nil, whyNoReport
+		return nil, whyNoReport, err
 	}
 	if err != nil {
 		s.retire(sh, whyNoReport) // it has read a part; its end ends cur
 	}
 	s.lookSoon(cur)
-	return cur, ""
+	return cur, "", nil
 }
 
 // running is a command that was given to the shell.
