@@ -20,7 +20,7 @@ import (
 var fence = regexp.MustCompile("(?ms)^(<!-- not run: .*? -->\n)?```([a-z]+)\n(.*?)^```$")
 
 // TestPages types in what the pages for newcomers say, each in one shell with a home and a
-// state directory of its own. The lines of a block of text are those that the block before
+// state directory of its own, and the programs found by PATH alone. The lines of a block of text are those that the block before
 // it prints; "…" stands for anything.
 func TestPages(t *testing.T) { //nolint:tparallel // one page after the other: they use the ports that are the defaults
 	t.Parallel()
@@ -42,7 +42,7 @@ func TestPages(t *testing.T) { //nolint:tparallel // one page after the other: t
 			t.Fatal(err)
 		}
 	}
-	var pages []string
+	pages := []string{"../README.md"}
 	for _, dir := range []string{"start", "guides", "migrate"} {
 		found, err := filepath.Glob("../docs/" + dir + "/*.md")
 		if err != nil || len(found) == 0 {
@@ -67,7 +67,7 @@ func TestPages(t *testing.T) { //nolint:tparallel // one page after the other: t
 			t.Cleanup(func() { _ = os.RemoveAll(home) })
 			text := strings.ReplaceAll(string(data), "debian:bookworm", image(t, debianImage))
 			env := append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+home, "ACTIOND_STATE_DIR="+home+"/state",
-				"ACTIOND_SERVER="+bin+"/server", "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1")
+				"ACTIOND_SERVER=", "TMPDIR="+home, "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1")
 			typeIn(t, home, env, text)
 			list := exec.Command(bin+"/runtimectl", "ls", "-q")
 			list.Env = env

@@ -8,11 +8,12 @@ import socket
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 from .support import Both, Loop, Server, both, ended, eventually, program
 
 import actiond
-from actiond._launch import _listens
+from actiond._launch import _beside_runtimectl, _listens
 
 
 def setUpModule():
@@ -452,6 +453,21 @@ class LocalServers(Both):
             actiond.local(server="/no/such/program")
         with self.assertRaisesRegex(actiond.ActiondError, "did not start"):
             actiond.local(server="/bin/false")
+
+    def test_the_server_beside_runtimectl(self):
+        with tempfile.TemporaryDirectory() as directory:
+            directory = os.path.realpath(directory)
+            for name in ("unpacked/runtimectl", "unpacked/server", "other/server"):
+                path = os.path.join(directory, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o755), "w") as file:
+                    file.write("#!/bin/sh\n")
+            os.mkdir(os.path.join(directory, "bin"))
+            os.symlink("../unpacked/runtimectl", os.path.join(directory, "bin", "runtimectl"))
+            for first, want in (("unpacked", "unpacked/server"), ("bin", "unpacked/server"), ("other", "")):
+                path = os.pathsep.join([os.path.join(directory, first), os.path.join(directory, "other")])
+                with unittest.mock.patch.dict(os.environ, {"PATH": path}):
+                    self.assertEqual(_beside_runtimectl("server"), want and os.path.join(directory, want), first)
 
 
 @both

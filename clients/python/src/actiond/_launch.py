@@ -75,11 +75,21 @@ def find(argument: str, variable: str, *names: str) -> str:
         found = shutil.which(name)
         if found:
             return found
-    raise FileNotFoundError(f"no program found: name it in {variable}")
+    name = os.path.basename(names[-1])
+    raise FileNotFoundError(f"there is no {name}: put the directory of runtimectl and server into PATH, or name it in {variable}")
 
 
 def _inside(name: str) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)
+
+
+def _beside_runtimectl(name: str) -> str:
+    """Return the path of a program in the directory of `runtimectl`, or "" where that is not on PATH.
+
+    Releases and checkouts have both in one directory. `server` itself is not looked for on PATH: it may be another program's name.
+    """
+    runtimectl = shutil.which("runtimectl")
+    return os.path.join(os.path.dirname(os.path.realpath(runtimectl)), name) if runtimectl else ""
 
 
 def _listens(path: str) -> bool:
@@ -94,7 +104,7 @@ def _listens(path: str) -> bool:
 
 def start_server(directory: str, server: str) -> Child:
     """Start a server on a Unix socket that only this user reaches, and wait until it listens."""
-    program = find(server, "ACTIOND_SERVER", _inside("server"), "/usr/lib/actiond/server")
+    program = find(server, "ACTIOND_SERVER", _inside("server"), _beside_runtimectl("server"), "/usr/lib/actiond/server")
     home = tempfile.mkdtemp(prefix="actiond-")
     where = os.path.abspath(directory) if directory else os.path.join(home, "work")
     path = os.path.join(home, "socket")
