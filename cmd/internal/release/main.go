@@ -129,6 +129,15 @@ func (r *release) add(name string, data []byte) {
 	_, _ = fmt.Fprintf(r.log, "%9.1f MB  %s\n", float64(len(data))/1e6, name)
 }
 
+// addTarGz keeps an artefact of files.
+func (r *release) addTarGz(name string, files []file) error {
+	data, err := tarGz(files, r.at)
+	if err == nil {
+		r.add(name, data)
+	}
+	return err
+}
+
 // make makes all artefacts.
 func (r *release) make(ctx context.Context) error {
 	built, mac := map[string]map[string]file{}, map[string]map[string]file{} // by architecture and name
@@ -165,24 +174,11 @@ func (r *release) make(ctx context.Context) error {
 			work.Go(func() error {
 				files := slices.Concat(licenses, documents, []file{built[arch]["server"], programs["runtimectl"], programs["runtimectl-kubernetes"]})
 				name := fmt.Sprintf("actiond_%s_%s_%s", r.version, system, arch)
-				data, err := tarGz(sorted(name, files...), r.at)
-				r.add(name+".tar.gz", data)
-				return err
+				return r.addTarGz(name+".tar.gz", sorted(name, files...))
 			})
 		}
-		work.Go(func() error {
-			files, err := debFiles(licenses, documents)
-			if err != nil {
-				return err
-			}
-			for name, place := range map[string]string{"server": "/usr/lib/actiond/server", "runtimectl": "/usr/bin/runtimectl", "runtimectl-kubernetes": "/usr/bin/runtimectl-kubernetes"} {
-				files[place] = programs[name]
-			}
-			data, err := r.deb(ctx, arch, files)
-			r.add(fmt.Sprintf("actiond_%s_%s.deb", strings.TrimPrefix(r.version, "v"), arch), data)
-			return err
-		})
 	}
+	work.Go(func() error { return r.debs(ctx, built, licenses, documents) })
 	work.Go(func() error { return r.image(built, licenses) })
 	work.Go(func() error { return r.wheels(ctx, built, licenses) })
 	work.Go(func() error { return r.bills(ctx) })
@@ -227,6 +223,26 @@ func (r *release) documents() ([]file, error) {
 	return files, nil
 }
 
+// debs makes the Debian packages, one after the other: two at a time would each compile
+// the program that packs them.
+func (r *release) debs(ctx context.Context, built map[string]map[string]file, licenses, documents []file) error {
+	for arch, programs := range built {
+		files, err := debFiles(licenses, documents)
+		if err != nil {
+			return err
+		}
+		for name, place := range map[string]string{"server": "/usr/lib/actiond/server", "runtimectl": "/usr/bin/runtimectl", "runtimectl-kubernetes": "/usr/bin/runtimectl-kubernetes"} {
+			files[place] = programs[name]
+		}
+		data, err := r.deb(ctx, arch, files)
+		if err != nil {
+			return err
+		}
+		r.add(fmt.Sprintf("actiond_%s_%s.deb", strings.TrimPrefix(r.version, "v"), arch), data)
+	}
+	return nil
+}
+
 // image makes the image of the server and the gateway in a cluster.
 func (r *release) image(built map[string]map[string]file, licenses []file) error {
 	i := image{version: r.version, at: r.at}
@@ -237,8 +253,11 @@ func (r *release) image(built map[string]map[string]file, licenses []file) error
 		}
 	}
 	data, err := i.tar()
+	if err != nil {
+		return err
+	}
 	r.add(fmt.Sprintf("%s_%s.oci.tar", imageName, r.version), data)
-	return err
+	return nil
 }
 
 // wheels makes the wheels of the Python package: with the programs for Linux, and without.
@@ -309,10 +328,8 @@ func (r *release) cluster() error {
 	for _, f := range chart {
 		files = append(files, file{name: f.Name, mode: 0o644, data: f.Data})
 	}
-	packed, err := tarGz(sorted("actiond", files...), r.at)
 	r.add("install.yaml", install)
-	r.add(fmt.Sprintf("actiond-chart-%s.tgz", r.version), packed)
-	return err
+	return r.addTarGz(fmt.Sprintf("actiond-chart-%s.tgz", r.version), sorted("actiond", files...))
 }
 
 // write writes the artefacts and their checksums into dist, which has nothing else then.
