@@ -163,7 +163,7 @@ cluster-up: build build-kubernetes cluster ## start that cluster on this machine
 	@cd integration/kubernetes && ACTIOND_CLUSTER_UP=1 ACTIOND_CLUSTER='$(CLUSTER)' ../../bin/cluster-tests
 
 helm: ## compare what Helm renders of the chart with 'runtimectl manifests'; HELM=PROGRAM is not built
-	HELM='$(HELM)' CGO_ENABLED=0 $(GO) test -vet=off -trimpath -count=1 -tags helm -run '^TestChartByHelm$$' ./kubernetes
+	HELM='$(HELM)' CGO_ENABLED=0 $(GO) test -vet=off -trimpath -count=1 -timeout 1h -tags helm -run '^TestChartByHelm$$' ./kubernetes
 
 scale: cluster ## measure SCALE sandboxes on 1,000 fake nodes; 10,000 take most of an hour
 	ACTIOND_CLUSTER='$(CLUSTER)' ACTIOND_SCALE='$(SCALE)' CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 2h -v -tags 'kubernetes scale' -run '^TestScale$$' ./integration/kubernetes
@@ -198,7 +198,7 @@ image-browser: ## build the image with Chromium, as IMAGE (actiond:browser)
 image-base: ## make BASE of Debian's packages alone, with debootstrap, as root
 	@docker image inspect '$(BASE)' >/dev/null 2>&1 && exit; \
 	command -v debootstrap >/dev/null || { echo 'debootstrap is needed: apt-get install debootstrap' >&2; exit 1; }; \
-	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && trap 'exit 1' HUP INT TERM && \
 	debootstrap --variant=minbase bookworm "$$dir" && chmod 0755 "$$dir" && \
 	tar -C "$$dir" --exclude='./var/cache/apt/archives/*.deb' --exclude='./var/lib/apt/lists/*' -c . | docker import - '$(BASE)'
 
@@ -212,7 +212,7 @@ release: ## build the artefacts of VERSION (v1.2.3) into dist; with SIGNING_KEY=
 # may be the same: go.sum has their checksums.
 release-check: ## build VERSION again, in a clone with a build cache of its own, and compare it with dist
 	@[ -e dist/SHA256SUMS ] || $(MAKE) --no-print-directory release VERSION='$(VERSION)'
-	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && trap 'exit 1' HUP INT TERM && \
 	git clone --quiet . "$$dir/clone" && GOCACHE="$$dir/cache" $(MAKE) --no-print-directory -C "$$dir/clone" release VERSION='$(VERSION)' SIGNING_KEY= && \
 	diff dist/SHA256SUMS "$$dir/clone/dist/SHA256SUMS" && (cd dist && sha256sum --check --quiet SHA256SUMS) && echo 'both are equal'
 
