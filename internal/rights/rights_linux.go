@@ -21,47 +21,54 @@ var errRights = errors.New("the other end sent open files")
 
 // Listener returns a listener whose connections accept no open files.
 func Listener(l *net.UnixListener) net.Listener {
-	raw, err := l.SyscallConn()
-	if err == nil && refuse("", "", raw) == nil {
-		return l
+	if raw, err := l.SyscallConn(); err == nil {
+		_ = refuse("", "", raw)
 	}
-	return &closingListener{l}
+	return &listener{l}
 }
 
 // Dial connects to a Unix socket, and accepts no open files from there.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	dialer := net.Dialer{Control: refuse}
 	conn, err := dialer.DialContext(ctx, "unix", path)
-	if errors.Is(err, unix.ENOPROTOOPT) {
-		if conn, err = new(net.Dialer).DialContext(ctx, "unix", path); err == nil {
-			conn = closing(conn)
-		}
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	return guard(conn.(*net.UnixConn)), nil //nolint:forcetypeassert // of Unix
 }
 
-// refuse has the kernel refuse open files. It is a function of [net.Dialer].
+// refuse has the kernel refuse open files, if it can. It is a function of [net.Dialer].
 func refuse(_, _ string, raw syscall.RawConn) error {
-	var inner error
-	err := raw.Control(func(fd uintptr) { inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0) })
-	return errors.Join(err, inner)
+	return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0) })
 }
 
-// closingListener accepts connections as closingConn.
-type closingListener struct{ *net.UnixListener }
+// listener accepts connections that it guards.
+type listener struct{ *net.UnixListener }
 
 // Accept implements [net.Listener].
-func (l *closingListener) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptUnix()
 	if err != nil {
 		return nil, err
 	}
-	return closing(c), nil
+	return guard(c), nil
 }
 
-// closing returns a connection of Unix that closes open files.
-func closing(c net.Conn) net.Conn {
-	return &closingConn{UnixConn: c.(*net.UnixConn), control: make([]byte, maxRights)} //nolint:forcetypeassert // of Unix
+// guard returns c if the kernel refuses open files for it, and otherwise a connection that closes them. The
+// kernel cannot refuse them for connections that began before it was asked to.
+func guard(c *net.UnixConn) net.Conn {
+	passes := 1
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			if n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS); err == nil {
+				passes = n
+			}
+		})
+	}
+	if passes == 0 {
+		return c
+	}
+	return &closingConn{UnixConn: c, control: make([]byte, maxRights)}
 }
 
 // closingConn receives open files, so that it can close them at once, and breaks.

@@ -24,22 +24,29 @@ func dial(t *testing.T, l *net.UnixListener) *net.UnixConn {
 	return c
 }
 
-// TestAttackClosed: where the kernel delivers sockets that linger, they are closed at once, those that
-// nothing has read, too.
-func TestAttackClosed(t *testing.T) {
-	t.Parallel()
+// accept returns a connection that began before the kernel was asked to refuse open files, as all do where it
+// cannot, and the other end.
+func accept(t *testing.T) (near *net.UnixConn, conn net.Conn) {
+	t.Helper()
 	inner, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := rights.Closing(inner)
+	near = dial(t, inner)
+	l := rights.Listener(inner)
 	defer l.Close()
+	if conn, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return near, conn
+}
+
+// TestAttackClosed: where the kernel delivers sockets that linger, they are closed at once, those that
+// nothing has read, too.
+func TestAttackClosed(t *testing.T) {
+	t.Parallel()
 	for _, reads := range []bool{true, false} {
-		near := dial(t, inner)
-		conn, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		near, conn := accept(t)
 		if _, err := near.Write([]byte("a")); err != nil {
 			t.Fatal(err)
 		}
@@ -62,11 +69,7 @@ func TestAttackClosed(t *testing.T) {
 			t.Errorf("the socket: %v", err) // it ends only when its file is closed
 		}
 	}
-	near := dial(t, inner)
-	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	near, conn := accept(t)
 	defer conn.Close()
 	near.Close()
 	if _, err := conn.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // io.Copy compares it so
