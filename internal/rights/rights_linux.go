@@ -17,6 +17,9 @@ import (
 // maxRights is the size of the control message with the most files that the kernel carries.
 var maxRights = unix.CmsgSpace(253 * 4)
 
+// maxQueued is more than the messages that fit into a Unix socket.
+const maxQueued = 4 << 10
+
 var errRights = errors.New("the other end sent open files")
 
 // Listener returns a listener whose connections accept no open files.
@@ -82,7 +85,7 @@ func (c *closingConn) Read(p []byte) (int, error) {
 	n, rights, _, _, err := c.ReadMsgUnix(p, c.control)
 	switch {
 	case rights > 0:
-		closeRights(c.control[:rights])
+		closeFiles(filesIn(c.control[:rights]))
 		return 0, errRights
 	case errors.Is(err, io.EOF):
 		err = io.EOF // net wraps it here alone
@@ -92,30 +95,54 @@ func (c *closingConn) Read(p []byte) (int, error) {
 
 // Close closes the files that were not received, too: the kernel would.
 func (c *closingConn) Close() error {
-	_ = c.CloseRead() // nothing arrives from now on
 	if raw, err := c.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) {
-			data, control := make([]byte, 4<<10), make([]byte, maxRights)
-			for {
-				n, rights, _, _, err := unix.Recvmsg(int(fd), data, control, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-				if err != nil || n <= 0 {
-					return
-				}
-				closeRights(control[:rights])
-			}
-		})
+		_ = raw.Control(func(fd uintptr) { drain(int(fd), closeFiles) })
 	}
 	return c.UnixConn.Close()
 }
 
-// closeRights closes the files in a control message. Sockets among them do not linger.
-func closeRights(control []byte) {
+// drain passes on the files that wait in a Unix socket, and connections that wait in one that listens.
+func drain(fd int, pass func(fds []int)) {
+	_ = unix.Shutdown(fd, unix.SHUT_RD) // nothing arrives from now on
+	kind, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	data, control := make([]byte, 4<<10), make([]byte, maxRights)
+	for range maxQueued {
+		n, rights, _, _, err := unix.Recvmsg(fd, data, control, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		if err != nil || n == 0 && kind == unix.SOCK_STREAM { // packets may be empty
+			break
+		}
+		pass(filesIn(control[:rights]))
+	}
+	for { // fails at once where it does not listen
+		conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+		if err != nil {
+			return
+		}
+		pass([]int{conn})
+	}
+}
+
+// filesIn returns the files in a control message.
+func filesIn(control []byte) (fds []int) {
 	messages, _ := unix.ParseSocketControlMessage(control) // the kernel's own
 	for i := range messages {
-		fds, _ := unix.ParseUnixRights(&messages[i]) // it has no others
-		for _, fd := range fds {
-			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{}) // of a socket
-			_ = unix.Close(fd)
+		more, _ := unix.ParseUnixRights(&messages[i]) // it has no others
+		fds = append(fds, more...)
+	}
+	return fds
+}
+
+// closeFiles closes files. Sockets among them do not linger, nor do those that wait in them, which the kernel
+// would close with them: files can be sent thousands deep.
+func closeFiles(fds []int) {
+	for len(fds) > 0 {
+		last := len(fds) - 1
+		fd := fds[last]
+		fds = fds[:last]
+		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{}) // of a socket
+		if domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil && domain == unix.AF_UNIX {
+			drain(fd, func(more []int) { fds = append(fds, more...) })
 		}
+		_ = unix.Close(fd)
 	}
 }

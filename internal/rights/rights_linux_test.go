@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -74,6 +75,76 @@ func TestAttackClosed(t *testing.T) {
 	near.Close()
 	if _, err := conn.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // io.Copy compares it so
 		t.Errorf("at the end: %v", err)
+	}
+}
+
+// TestAttackClosedWithin: a Unix socket is sent that holds such a socket, whose close is that of the other.
+func TestAttackClosedWithin(t *testing.T) {
+	t.Parallel()
+	pair := func(t *testing.T, kind int) (near *net.UnixConn, fd int) {
+		t.Helper()
+		fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := os.NewFile(uintptr(fds[0]), "near")
+		defer file.Close()
+		conn, err := net.FileConn(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn.(*net.UnixConn), fds[1]
+	}
+	for name, outer := range map[string]func(t *testing.T) (near *net.UnixConn, fd int){
+		"stream": func(t *testing.T) (*net.UnixConn, int) { t.Helper(); return pair(t, unix.SOCK_STREAM) },
+		"behind an empty packet": func(t *testing.T) (*net.UnixConn, int) {
+			t.Helper()
+			near, fd := pair(t, unix.SOCK_SEQPACKET)
+			if _, _, err := near.WriteMsgUnix(nil, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			return near, fd
+		},
+		"not accepted": func(t *testing.T) (*net.UnixConn, int) {
+			t.Helper()
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			file, err := l.File()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return dial(t, l), fd
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			near, conn := accept(t)
+			inner, fd := outer(t)
+			far, err := testhelp.SendLingering(t, inner)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inner.Close()
+			_, _, err = near.WriteMsgUnix([]byte("a"), unix.UnixRights(fd), nil)
+			unix.Close(fd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err := io.Copy(io.Discard, far); err != nil {
+				t.Errorf("the socket: %v", err)
+			}
+		})
 	}
 }
 
