@@ -405,12 +405,17 @@ func (c *boundConn) Read(p []byte) (int, error) {
 // After a machine has stood still, deadlines pass before anything is read, and net/http, which
 // reads 4 KiB at a time, would close the connection of a client that was in time without a response.
 func (c *boundConn) arrived(p []byte, late error) (n int, err error) {
-	if socket, ok := c.Conn.(syscall.Conn); ok {
-		if n, err := files.ReadNow(socket, p); err == nil {
-			return n, nil
-		}
+	err = late
+	switch conn := c.Conn.(type) {
+	case interface{ ReadNow(p []byte) (int, error) }: // has more to do than to read
+		n, err = conn.ReadNow(p)
+	case syscall.Conn:
+		n, err = files.ReadNow(conn, p)
 	}
-	return 0, late
+	if err != nil {
+		return 0, late
+	}
+	return n, nil
 }
 
 // known removes the connection from the list of untrusted ones. The listener's mu is held.

@@ -83,14 +83,37 @@ type closingConn struct {
 
 func (c *closingConn) Read(p []byte) (int, error) {
 	n, rights, _, _, err := c.ReadMsgUnix(p, c.control)
+	return c.received(n, rights, err)
+}
+
+// ReadNow reads what has arrived, also after the read deadline. It fails with EAGAIN instead of waiting.
+func (c *closingConn) ReadNow(p []byte) (n int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	rights := 0
+	if failed := raw.Control(func(fd uintptr) {
+		n, rights, _, _, err = unix.Recvmsg(int(fd), p, c.control, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	}); failed != nil {
+		return 0, failed
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	return c.received(n, rights, err)
+}
+
+// received returns what was read, unless files came with it.
+func (c *closingConn) received(n, rights int, err error) (int, error) {
 	switch {
 	case rights > 0:
 		closeFiles(filesIn(c.control[:rights]))
 		return 0, errRights
 	case errors.Is(err, io.EOF):
-		err = io.EOF // net wraps it here alone
+		err = io.EOF // ReadMsgUnix wraps it, as no other function of net does
 	}
-	return n, err
+	return max(n, 0), err
 }
 
 // Close closes the files that were not received, too: the kernel would.

@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/rights"
 	"github.com/actiond/actiond/internal/testhelp"
 )
@@ -34,7 +36,7 @@ func accept(t *testing.T) (near *net.UnixConn, conn net.Conn) {
 		t.Fatal(err)
 	}
 	near = dial(t, inner)
-	l := rights.Listener(inner)
+	l := httpserver.LimitListener(rights.Listener(inner), 2)
 	defer l.Close()
 	if conn, err = l.Accept(); err != nil {
 		t.Fatal(err)
@@ -42,11 +44,11 @@ func accept(t *testing.T) (near *net.UnixConn, conn net.Conn) {
 	return near, conn
 }
 
-// TestAttackClosed: where the kernel delivers sockets that linger, they are closed at once, those that
-// nothing has read, too.
+// TestAttackClosed: where the kernel delivers sockets that linger, they are closed at once: those that are read
+// when the time for a header is over, and those that nothing has read, too.
 func TestAttackClosed(t *testing.T) {
 	t.Parallel()
-	for _, reads := range []bool{true, false} {
+	for _, how := range []string{"read", "late", "not read"} {
 		near, conn := accept(t)
 		if _, err := near.Write([]byte("a")); err != nil {
 			t.Fatal(err)
@@ -58,16 +60,21 @@ func TestAttackClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if reads {
+		if how == "late" {
+			if err := conn.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if how != "not read" {
 			if n, err := conn.Read(make([]byte, 8)); n != 0 || err == nil || errors.Is(err, io.EOF) {
-				t.Errorf("with a file: %d, %v", n, err)
+				t.Errorf("%s, with a file: %d, %v", how, n, err)
 			}
 		}
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
 		if _, err := io.Copy(io.Discard, far); err != nil {
-			t.Errorf("the socket: %v", err) // it ends only when its file is closed
+			t.Errorf("%s: the socket: %v", how, err) // it ends only when its file is closed
 		}
 	}
 	near, conn := accept(t)
