@@ -113,7 +113,7 @@ func (c *closingConn) received(n, rights int, err error) (int, error) {
 	case errors.Is(err, io.EOF):
 		err = io.EOF // ReadMsgUnix wraps it, as no other function of net does
 	}
-	return max(n, 0), err
+	return max(n, 0), err // recvmsg returns -1
 }
 
 // Close closes the files that were not received, too: the kernel would.

@@ -85,6 +85,20 @@ func TestAttackClosed(t *testing.T) {
 	}
 }
 
+// TestBroken: the other end closes the connection with bytes that it has not read.
+func TestBroken(t *testing.T) {
+	t.Parallel()
+	near, conn := accept(t)
+	defer conn.Close()
+	if _, err := conn.Write([]byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	near.Close()
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("got %d, %v", n, err)
+	}
+}
+
 // TestAttackClosedWithin: a Unix socket is sent that holds such a socket, whose close is that of the other.
 func TestAttackClosedWithin(t *testing.T) {
 	t.Parallel()
