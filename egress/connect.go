@@ -151,8 +151,8 @@ func (b *sandbox) admit(c *connection) error {
 	return nil
 }
 
-// fair reports whether a sandbox may have one of the all that there are, and can be most of: as much as is
-// left then, or a sixteenth of most. A few sandboxes that take what they can get leave the others theirs.
+// fair reports whether a sandbox may have one, where all sandboxes then have all and may have most: as much as
+// is left, or a sixteenth of most. A few sandboxes that take all they can leave a share to the others.
 func fair(one, all, most int64) bool { return all <= most && one <= max(most-all, most/16) }
 
 // intercepted counts the connections whose TLS is opened. b.mu is held.

@@ -166,7 +166,7 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	}
 	beginsOut := os.NewFile(uintptr(begins[1]), "|1")
 	defer func() { _ = beginsOut.Close() }()
-	// Who opened the pipe by /proc would take the messages, and commands that ran would run again.
+	// A process that opened the pipe by /proc could take the messages, and commands that ran would run again.
 	if err := beginsOut.Chmod(0); err != nil {
 		return err
 	}
