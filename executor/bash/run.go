@@ -300,6 +300,7 @@ type running struct {
 	given    time.Time     // when that was
 	keyed    bool          // a key was pressed for it, or for the command before it
 	begun    bool          // the shell said that it begins it, as far as the begin pipe was read, or cannot say so
+	lost     bool          // its message on the begin pipe is missing, and its text may have run
 	watch    watchState
 	answered bool          // an answer about it has been given
 	key      string        // the last key pressed
@@ -425,22 +426,29 @@ func (s *Session) sinceOutput() time.Duration {
 func (s *Session) reported(sh *shell, r report) {
 	s.mu.Lock()
 	c := s.current
-	stale := s.shell != sh || c == nil || c.seq != r.asked || c.ended()
-	unrun := !stale && (r.progress.begun >= 0 && r.progress.begun < c.seq || !c.begun && sh.skipped(c.seq))
+	stale := s.shell != sh || c == nil || c.seq != r.asked || c.ended() || c.lost
+	unrun := !stale && r.progress.begun >= 0 && r.progress.begun < c.seq
+	skipped := !stale && !unrun && !c.begun && sh.skipped(c.seq)
+	unrun = unrun || skipped
 	save := !stale && !unrun && (mayChangeState(c.text) || r.path != s.path)
 	if unrun && c.keyed { // a key came first
 		unrun, r.progress.status = false, 128+int(syscall.SIGINT)
 	}
+	why := whyNoBegin
 	if unrun {
 		sh.readBegins(c.seq) // it could not go on
-		c.begun = false
+		c.lost = skipped && sh.isRobbable()
+		c.begun, c.unrun = c.lost, !c.lost
+		if c.lost {
+			why = whyNoReport
+		}
 	}
 	s.mu.Unlock()
 	if stale {
 		return // the answer to a question that was no longer needed
 	}
 	if unrun {
-		s.retire(sh, whyNoBegin)
+		s.retire(sh, why)
 		return
 	}
 	sh.drain()

@@ -614,6 +614,10 @@ func (sh *shell) skipped(seq int64) bool {
 	return !begun && sh.standardFile(2) == sh.errors
 }
 
+// isRobbable reports whether a process that an earlier command left can open the begin pipe by
+// /proc, as root's can whatever its mode: a message that did not come may have been sent.
+func (sh *shell) isRobbable() bool { return sh.user.EffectiveUID() == 0 }
+
 // saysBegins empties the begin pipe, and reports whether the shell still has it. The caller
 // holds the session's looking and mu.
 //

@@ -312,6 +312,34 @@ func TestBeginPipeIsClosed(t *testing.T) {
 	}
 }
 
+// A process that root left can take those messages. A command then runs once, and how it ended is
+// not known, also where the thief kills the shell.
+func TestBeginMessageTaken(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can open the begin pipe")
+	}
+	for status, then := range map[int]string{unknown: "pass", 128 + 9: "time.sleep(0.3); os.kill(shell, signal.SIGKILL)"} {
+		t.Run(then, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, "/bin/bash")
+			do(t, s, "export shell=$$; "+inBackground(
+				`shell = int(os.environ["shell"])`,
+				`pipe = os.open(f"/proc/{shell}/fd/12", os.O_RDONLY)`,
+				`open("ready", "w")`,
+				"while True:",
+				` if b"\0" in os.read(pipe, 4096) and os.path.exists("armed"): `+then,
+			)+"; until [ -e ready ]; do sleep 0.01; done; >armed")
+			if r := do(t, s, "echo ran >>log; sleep 1"); r.Status != status || r.Restarted == "" {
+				t.Errorf("got status %d, restarted %q, want %d and a new shell", r.Status, r.Restarted, status)
+			}
+			if r := do(t, s, "cat log"); r.Output != "ran" {
+				t.Errorf("got %q, want that the command ran once", r.Output)
+			}
+		})
+	}
+}
+
 // A trap that hangs before each command of the shell hangs before the server's
 // lines too. Keys still end commands, and a reset is not needed for that.
 func TestHangingTrap(t *testing.T) {
