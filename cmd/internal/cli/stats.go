@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,15 +79,14 @@ func (p *program) choose(ctx context.Context, driver sandbox.Driver, refs []stri
 	return chosen, nil
 }
 
-// measure measures all at the same time. The second measurement is the first
-// that knows how busy the processors are.
+// measure measures all at the same time and leaves out those of which it learns nothing. The
+// second measurement is the first that knows how busy the processors are.
 func measure(ctx context.Context, meter sandbox.Meter, all []*sandbox.Sandbox) (statsList, error) {
 	list := make(statsList, len(all))
 	errs := make([]error, len(all))
 	var group sync.WaitGroup
 	for i, s := range all {
 		group.Go(func() {
-			list[i] = statsInfo{ID: s.ID, Name: s.Name, State: s.State}
 			seen := 0
 			err := meter.Stats(ctx, s, true, func(u sandbox.Stats) error {
 				list[i] = usage(s, u)
@@ -95,16 +95,24 @@ func measure(ctx context.Context, meter sandbox.Meter, all []*sandbox.Sandbox) (
 				}
 				return nil
 			})
+			if err == nil && seen == 0 {
+				err = notMeasured(s)
+			}
 			if !errors.Is(err, errMeasured) {
 				errs[i] = err
 			}
 		})
 	}
 	group.Wait()
+	list = slices.DeleteFunc(list, func(s statsInfo) bool { return s.Time.IsZero() })
 	return list, errors.Join(errs...)
 }
 
 var errMeasured = errors.New("measured")
+
+func notMeasured(s *sandbox.Sandbox) error {
+	return fmt.Errorf("sandbox %s was not measured: it has ended, or its platform has no statistics of it; runtimectl inspect %[1]s says which", s.ID)
+}
 
 // followStats prints each measurement as it comes; on a terminal, all that are the latest.
 func (p *program) followStats(ctx context.Context, meter sandbox.Meter, all []*sandbox.Sandbox, format *output.Format) error {
@@ -122,9 +130,9 @@ func (p *program) followStats(ctx context.Context, meter sandbox.Meter, all []*s
 	}
 	for i, s := range all {
 		group.Go(func() {
-			first := true
+			first := true // the first measurement knows nothing of the processors
 			errs[i] = meter.Stats(ctx, s, true, func(u sandbox.Stats) error {
-				if first { // it knows nothing of the processors
+				if first {
 					first = false
 					return nil
 				}
@@ -136,6 +144,9 @@ func (p *program) followStats(ctx context.Context, meter sandbox.Meter, all []*s
 				}
 				return out.Print(latest[i])
 			})
+			if first && errs[i] == nil {
+				errs[i] = notMeasured(s)
+			}
 		})
 	}
 	group.Wait()
