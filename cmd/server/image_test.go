@@ -195,7 +195,7 @@ func TestRootByAnotherName(t *testing.T) {
 			script := enter + c.setUp + `exec chroot "$1" /server --addr unix:/run/s --working-dir /workspace ` + c.args
 			server := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", script, "-", root, run)
 			server.Env = []string{"PATH=/bin:/usr/bin:/sbin:/usr/sbin"}
-			server.WaitDelay = time.Second
+			server.WaitDelay = time.Minute // a busy machine reads the output late, and what is not read by then is lost
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			context.AfterFunc(ctx, func() { _ = server.Process.Kill() })
