@@ -4,6 +4,7 @@ package integration
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -37,9 +38,10 @@ func BenchmarkDockerNetwork(b *testing.B) {
 	h := testHost(b, func(c *docker.Config) { c.StateDir = state })
 	addr, _ := programTarget(b)
 	private := []netip.Prefix{netip.MustParsePrefix(dockerCLI(b, "network", "inspect", "-f", "{{(index .IPAM.Config 0).Subnet}}", "bridge"))}
+	withPolicy := sandbox.Spec{Image: image(b, busyboxImage), Policy: &egress.Policy{Mode: egress.ModePublic}, Private: private}
 	var all []*sandbox.Sandbox
 	for range 16 {
-		all = append(all, create(b, h, sandbox.Spec{Image: image(b, busyboxImage), Policy: &egress.Policy{Mode: egress.ModePublic}, Private: private}))
+		all = append(all, create(b, h, withPolicy))
 	}
 	pid, err := strconv.Atoi(dockerCLI(b, "inspect", "-f", "{{.State.Pid}}", egressProxies(b, state)[0]))
 	if err != nil {
@@ -78,6 +80,7 @@ func BenchmarkDockerNetwork(b *testing.B) {
 		memory(b, "16-sandboxes")
 	})
 	b.Run("true", func(b *testing.B) { benchmarkPolicyTrue(b, h, all[0]) })
+	b.Run("create", func(b *testing.B) { benchmarkPolicyCreate(b, h, withPolicy) })
 	b.Run("connect", func(b *testing.B) {
 		took := map[string][]time.Duration{}
 		for b.Loop() {
@@ -151,6 +154,25 @@ func benchmarkPolicyTrue(b *testing.B, h *docker.Host, with *sandbox.Sandbox) {
 				b.Fatal(err)
 			}
 			took[name] = append(took[name], time.Since(begun))
+		}
+	}
+	reportTurns(b, took)
+}
+
+// benchmarkPolicyCreate creates sandboxes with a policy and without one, in turns, until a command is
+// answered. The egress proxy runs.
+func benchmarkPolicyCreate(b *testing.B, h *docker.Host, withPolicy sandbox.Spec) {
+	b.Helper()
+	specs := map[string]sandbox.Spec{"policy": withPolicy, "plain": {Image: withPolicy.Image}}
+	took := map[string][]time.Duration{}
+	for b.Loop() {
+		for name, spec := range specs {
+			begun := time.Now()
+			s := create(b, h, spec)
+			took[name] = append(took[name], time.Since(begun))
+			if err := h.Delete(context.Background(), s); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 	reportTurns(b, took)

@@ -3,6 +3,7 @@ package front_test
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
@@ -12,10 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/actiond/actiond/egress/front"
 )
 
-// ways are connections to one host: by itself, through the local proxy and the egress proxy, and by
-// a name and the egress proxy.
+// ways are connections to one host: by itself, through the local proxy and the egress proxy by a Unix
+// socket, by TCP and a token, and by a name and the egress proxy.
 func ways(b *testing.B) map[string]func() net.Conn {
 	b.Helper()
 	f := start(b, allowEcho, nil)
@@ -31,16 +34,26 @@ func ways(b *testing.B) map[string]func() net.Conn {
 		}
 		return c
 	}
+	through := func(proxy string) net.Conn {
+		c := to(proxy)
+		if a := send(b, c, connectTo("echo.example:443")); a.status != http.StatusOK {
+			b.Fatalf("got %+v", a)
+		}
+		return c
+	}
+	byToken := start(b, allowEcho, nil)
+	byToken.echo(b, 443)
+	address, token, _ := byToken.overTCP(b, allowEcho)
+	remote, err := front.Start(front.Config{Remote: address, Token: token, Address: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(remote.Close)
 	return map[string]func() net.Conn{
 		"direct": func() net.Conn { return to(host) },
 		"name":   func() net.Conn { return to(at) },
-		"proxy": func() net.Conn {
-			c := to(f.Address().String())
-			if a := send(b, c, connectTo("echo.example:443")); a.status != http.StatusOK {
-				b.Fatalf("got %+v", a)
-			}
-			return c
-		},
+		"proxy":  func() net.Conn { return through(f.Address().String()) },
+		"token":  func() net.Conn { return through(remote.Address().String()) },
 	}
 }
 

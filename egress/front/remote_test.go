@@ -11,29 +11,36 @@ import (
 	"github.com/actiond/actiond/egress/front"
 )
 
+// overTCP gives the sandbox a token, and has the egress proxy listen at a TCP address.
+func (f *fixture) overTCP(tb testing.TB, policy string) (address, token, hash string) {
+	tb.Helper()
+	token, hash = egress.NewToken(id)
+	rules, err := egress.ParsePolicy([]byte(policy))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := f.egress.Apply(id, egress.Conf{Generation: 2, Policy: rules, Token: hash}); err != nil {
+		tb.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- f.egress.Serve(tb.Context(), l) }()
+	tb.Cleanup(func() { <-served })
+	return l.Addr().String(), token, hash
+}
+
 // TestRemote: a front with a token speaks to an egress proxy elsewhere, which refuses another token:
 // for programs that is a proxy that does not answer, and no denial.
 func TestRemote(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"allowlist","allow":["echo.example"]}`, nil)
 	f.echo(t, 7)
-	token, hash := egress.NewToken(id)
-	rules, err := egress.ParsePolicy([]byte(`{"mode":"allowlist","allow":["echo.example"]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.egress.Apply(id, egress.Conf{Generation: 2, Policy: rules, Token: hash}); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- f.egress.Serve(t.Context(), l) }()
-	t.Cleanup(func() { <-served })
+	address, token, hash := f.overTCP(t, `{"mode":"allowlist","allow":["echo.example"]}`)
 	for sent, want := range map[string]int{token: http.StatusOK, id + "." + hash: http.StatusServiceUnavailable} {
-		remote, err := front.Start(front.Config{Remote: l.Addr().String(), Token: sent, Address: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
+		remote, err := front.Start(front.Config{Remote: address, Token: sent, Address: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
