@@ -200,7 +200,9 @@ const programSecret = "actiond-test-secret-of-programs"
 func programTarget(tb testing.TB) (addr, ca string) {
 	tb.Helper()
 	dir := tb.TempDir()
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "target"), "./target").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "target"), "./target")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the image has no C library
+	if out, err := build.CombinedOutput(); err != nil {
 		tb.Fatalf("%v: %s", err, out)
 	}
 	ca = signTarget(tb, dir)
