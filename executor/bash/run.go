@@ -426,31 +426,31 @@ func (s *Session) sinceOutput() time.Duration {
 func (s *Session) reported(sh *shell, r report) {
 	s.mu.Lock()
 	c := s.current
-	stale := s.shell != sh || c == nil || c.seq != r.asked || c.ended() || c.lost
-	unrun := !stale && r.progress.begun >= 0 && r.progress.begun < c.seq
-	skipped := !stale && !unrun && !c.begun && sh.skipped(c.seq)
-	unrun = unrun || skipped
-	save := !stale && !unrun && (mayChangeState(c.text) || r.path != s.path)
-	if unrun && c.keyed { // a key came first
-		unrun, r.progress.status = false, 128+int(syscall.SIGINT)
-	}
-	why := whyNoBegin
-	if unrun {
-		sh.readBegins(c.seq) // it could not go on
-		c.lost = skipped && sh.isRobbable()
-		c.begun, c.unrun = c.lost, !c.lost
-		if c.lost {
-			why = whyNoReport
-		}
-	}
-	s.mu.Unlock()
-	if stale {
+	if s.shell != sh || c == nil || c.seq != r.asked || c.ended() || c.lost {
+		s.mu.Unlock()
 		return // the answer to a question that was no longer needed
 	}
-	if unrun {
+	notBegun := r.progress.begun >= 0 && r.progress.begun < c.seq
+	if notBegun && sh.standardFile(0) == sh.term.name {
+		s.mu.Unlock()
+		return // another process wrote it: the shell reports outside of commands
+	}
+	ran := !notBegun && (c.begun || !sh.skipped(c.seq))
+	if !ran && c.keyed { // a key came first
+		r.progress.status = 128 + int(syscall.SIGINT)
+	} else if !ran {
+		sh.readBegins(c.seq) // it could not go on
+		why := whyNoBegin
+		if c.lost = !notBegun && sh.isRobbable(); c.lost {
+			why = whyNoReport
+		}
+		c.begun, c.unrun = c.lost, !c.lost
+		s.mu.Unlock()
 		s.retire(sh, why)
 		return
 	}
+	save := ran && (mayChangeState(c.text) || r.path != s.path)
+	s.mu.Unlock()
 	sh.drain()
 	if save { // before the next command can be given
 		_ = sh.send(sh.save(sh.token))

@@ -474,7 +474,7 @@ func (s *Session) ended(sh *shell) {
 	s.status, s.flags, s.jobPID = 0, "", -1
 	if c := s.current; c != nil && !c.ended() {
 		begun, _ := sh.readBegins(c.seq)
-		c.unrun = c.unrun || !c.begun && !begun && !(signal != 0 && sh.isRobbable())
+		c.unrun = !begun && (c.unrun || !c.begun && !(signal != 0 && sh.isRobbable()))
 		if c.unrun && c.by != nil {
 			c.by.say("the shell " + s.died.text + " before it began this line; a new one takes its place")
 		}

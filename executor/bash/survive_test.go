@@ -340,6 +340,20 @@ func TestBeginMessageTaken(t *testing.T) {
 	}
 }
 
+// A process that a command left cannot have the next one run again by a report that it did not begin.
+func TestForgedReport(t *testing.T) {
+	t.Parallel()
+	s := session(t, "/bin/bash")
+	do(t, s, `trap '[[ $BASH_COMMAND =~ ([0-9a-f]{16})\ ([0-9]+) ]] && token=${BASH_REMATCH[1]} seq=${BASH_REMATCH[2]}' DEBUG`)
+	do(t, s, `trap - DEBUG; (sleep 0.3; printf '\0R%s\0%d\0%d\0\0\0/bin\0/\0' "$token" $((seq + 1)) "$seq" >&11; >forged) &`)
+	if r := do(t, s, "echo ran >>log; until [ -e forged ]; do sleep 0.1; done; sleep 0.2; (exit 6)"); r.Status != 6 || r.Restarted != "" {
+		t.Errorf("got status %d, restarted %q, want 6 in the same shell", r.Status, r.Restarted)
+	}
+	if r := do(t, s, "cat log"); r.Output != "ran" {
+		t.Errorf("got %q, want that the command ran once", r.Output)
+	}
+}
+
 // A trap that hangs before each command of the shell hangs before the server's
 // lines too. Keys still end commands, and a reset is not needed for that.
 func TestHangingTrap(t *testing.T) {
