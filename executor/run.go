@@ -48,26 +48,52 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 		e.sessions.close(req.Session)
 	}
 	command := e.command(a, req, w, t)
-	command.Begin = func() error {
-		if err := t.check(); err != nil {
-			return err
-		}
-		return w.Begins()
-	}
-	var result bash.Result
 	shell, release, err := e.shell(ctx, a, req, &command, t)
-	switch {
-	case err != nil:
-	case a.Reset && a.Command == "":
-		return e.restarted(a, shell), nil
-	case a.IsStatic:
-		result, err = shell.Run(ctx, e.looking(shell, a, w, command))
-		result.Restarted, result.SlowStart = "", 0 // no shell comes after this one
-		defer release()
-	default:
-		result, err = shell.Run(ctx, e.looking(shell, a, w, command))
+	if err != nil {
+		return notRun(ctx, a, err)
 	}
-	return e.ran(ctx, a, req, command, shell, result, err)
+	defer release()
+	if a.Reset && a.Command == "" {
+		return e.restarted(a, shell), nil
+	}
+	result, err := shell.Run(ctx, e.looking(shell, a, w, command))
+	if err != nil {
+		return notRun(ctx, a, err)
+	}
+	if a.IsStatic {
+		result.Restarted, result.SlowStart = "", 0 // no shell comes after this one
+	}
+	now := e.waitingIn(shell, result.Outcome)
+	switch {
+	case result.Outcome != bash.Completed:
+		e.followed.leaves(0)
+	case result.Background > 0:
+		e.followed.leaves(result.Background)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	o := e.observe(a, command, req, result)
+	if run, ok := o.(api.RunObservation); ok && now != nil {
+		run.Metadata.Waiting = now
+		o = run
+	}
+	return o, nil
+}
+
+// notRun returns the answer for a command that did not run, or whose result the shell cannot report.
+func notRun(ctx context.Context, a api.RunAction, err error) (api.Observation, error) {
+	var refused *api.Error
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, keeper.ErrClosed):
+		err = keeper.ErrClosed
+	case errors.As(err, &refused), errors.Is(err, bash.ErrNotBegun):
+		return nil, err
+	}
+	// Never an error observation: clients cannot decode it for a hidden command.
+	return runFailed(a, "ERROR: "+err.Error()), nil
 }
 
 // looking lets clients, and where it is asked for the command itself, look at the activity of a shell.
@@ -85,38 +111,6 @@ func (e *Executor) awaitsInput(shell *bash.Session) bool {
 	return ok && e.looker.Look(at.target)[0].AwaitsInput()
 }
 
-// ran makes an observation of the result of a run. shell is nil where that did not start.
-func (e *Executor) ran(ctx context.Context, a api.RunAction, req api.Request, command bash.Command, shell *bash.Session, result bash.Result, err error) (api.Observation, error) {
-	var now *api.Waiting
-	if err == nil {
-		now = e.waitingIn(shell, result.Outcome)
-		switch {
-		case result.Outcome != bash.Completed:
-			e.followed.leaves(0)
-		case result.Background > 0:
-			e.followed.leaves(result.Background)
-		}
-	}
-	var refused *api.Error
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case errors.Is(err, keeper.ErrClosed):
-		return runFailed(a, "ERROR: "+keeper.ErrClosed.Error()), nil
-	case errors.As(err, &refused), errors.Is(err, bash.ErrNotBegun):
-		return nil, err
-	case err == nil:
-		o := e.observe(a, command, req, result)
-		if run, ok := o.(api.RunObservation); ok && now != nil {
-			run.Metadata.Waiting = now
-			o = run
-		}
-		return o, nil
-	}
-	// Never an error observation: clients cannot decode it for a hidden command.
-	return runFailed(a, "ERROR: "+err.Error()), nil
-}
-
 // runs are the outcomes after which a command runs.
 var runs = []bash.Outcome{bash.Silent, bash.TimedOut, bash.Refused, bash.Abandoned, bash.AtInput}
 
@@ -128,10 +122,17 @@ func (e *Executor) waitingIn(shell *bash.Session, outcome bash.Outcome) *api.Wai
 	return e.look(shellPlace(shell))
 }
 
-// command turns the action's limits into the session's, and has w told how it goes on.
+// command returns an action as a command of a session, which reports its progress to w.
 func (e *Executor) command(a api.RunAction, req api.Request, w api.Watch, t *turn) bash.Command {
-	c := bash.Command{Text: a.Command, Input: a.IsInput, Hidden: a.Hidden, Hard: -1, Queue: w.Queue, Begin: w.Begin, Cancelled: w.Cancelled}
-	c.Waits = t.give
+	c := bash.Command{
+		Text: a.Command, Input: a.IsInput, Hidden: a.Hidden, Hard: -1, Queue: w.Queue, Waits: t.give, Cancelled: w.Cancelled,
+		Begin: func() error {
+			if err := t.check(); err != nil {
+				return err
+			}
+			return w.Begins()
+		},
+	}
 	if w.Output != nil {
 		c.Output = func(c bash.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) }
 	}
@@ -165,7 +166,7 @@ func (e *Executor) shell(ctx context.Context, a api.RunAction, req api.Request, 
 		if shell = e.sessions.existing(req.Session); shell == nil {
 			shell, err = e.sessions.get(ctx, req.Session)
 		}
-		return shell, nil, err
+		return shell, func() {}, err
 	}
 	dir, err := e.staticDir(ctx, string(a.Cwd))
 	if err != nil {
