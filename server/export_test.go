@@ -26,7 +26,7 @@ func FileError(errno syscall.Errno, path string) error {
 
 // Overwrite writes size bytes to a path.
 func Overwrite(path string, content io.Reader, size int64) error {
-	err := new(Server).putFollowing(filepath.Dir(path), arrival{
+	err := new(Server).putFollowing(filepath.Dir(path), incomingFile{
 		name: filepath.Base(path), size: size, follow: true,
 		open: func() (io.ReadCloser, error) { return io.NopCloser(content), nil },
 	})
@@ -37,7 +37,7 @@ func Overwrite(path string, content io.Reader, size int64) error {
 // opened when it is about to write.
 func PutAsServer(owner Owner, directory, name string, opened func() error) error {
 	s := &Server{cfg: Config{Owner: &owner}}
-	return s.putAsServer(directory, arrival{name: name, open: func() (io.ReadCloser, error) {
+	return s.putAsServer(directory, incomingFile{name: name, open: func() (io.ReadCloser, error) {
 		return io.NopCloser(new(bytes.Buffer)), opened()
 	}})
 }

@@ -33,8 +33,8 @@ type mcpClient struct {
 	conn    net.Conn
 }
 
-// join gives a connection an id that cannot be guessed.
-func (c *mcpClients) join(conn net.Conn) (id string) {
+// add gives a connection an id that cannot be guessed.
+func (c *mcpClients) add(conn net.Conn) (id string) {
 	id = random.Hex(16)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *mcpClients) join(conn net.Conn) (id string) {
 	return id
 }
 
-func (c *mcpClients) part(id string) {
+func (c *mcpClients) remove(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.byID, id)
@@ -131,8 +131,8 @@ func (s *Server) mcpEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	id := s.mcp.join(conn)
-	defer s.mcp.part(id)
+	id := s.mcp.add(conn)
+	defer s.mcp.remove(id)
 	ctx, end := context.WithCancel(r.Context())
 	lines := make(chan []byte)
 	var reading sync.WaitGroup

@@ -19,8 +19,8 @@ import (
 	"github.com/actiond/actiond/internal/files"
 )
 
-// arrival is a file or a directory that is put into a directory.
-type arrival struct {
+// incomingFile is a file or a directory that is put into a directory.
+type incomingFile struct {
 	name   string // relative and clean
 	dir    bool
 	size   int64
@@ -38,7 +38,7 @@ type Owner struct{ UID, GID int }
 //
 // A server with a key writes files itself where the user may not, because the key
 // shows that the controller sent them: see putAsServer.
-func (s *Server) put(ctx context.Context, directory string, arrivals []arrival) error {
+func (s *Server) put(ctx context.Context, directory string, incoming []incomingFile) error {
 	var root *os.Root
 	denied, err := s.asUser(func() (err error) {
 		if err := os.MkdirAll(directory, newDirectory); err != nil {
@@ -47,7 +47,7 @@ func (s *Server) put(ctx context.Context, directory string, arrivals []arrival) 
 		if root, err = os.OpenRoot(directory); err != nil {
 			return err
 		}
-		return checkRoom(root, arrivals)
+		return checkRoom(root, incoming)
 	})
 	if root != nil {
 		defer root.Close()
@@ -58,7 +58,7 @@ func (s *Server) put(ctx context.Context, directory string, arrivals []arrival) 
 	if denied != nil && !s.mayOverrule(denied) {
 		return legacyFileError(denied, directory, http.StatusBadRequest)
 	}
-	for _, a := range arrivals {
+	for _, a := range incoming {
 		if ctx.Err() != nil {
 			return fmt.Errorf("writing %q: %w", a.name, ctx.Err())
 		}
@@ -99,7 +99,7 @@ func (s *Server) mayOverrule(err error) bool {
 }
 
 // putAsUser writes a file below root, whose path is directory.
-func (s *Server) putAsUser(root *os.Root, directory string, a arrival) error {
+func (s *Server) putAsUser(root *os.Root, directory string, a incomingFile) error {
 	if a.dir {
 		return root.MkdirAll(a.name, newDirectory)
 	}
@@ -115,7 +115,7 @@ func (s *Server) putAsUser(root *os.Root, directory string, a arrival) error {
 
 // putFollowing is putAsUser where the last component of the path may be a symbolic
 // link to a file anywhere.
-func (s *Server) putFollowing(directory string, a arrival) error {
+func (s *Server) putFollowing(directory string, a incomingFile) error {
 	full := directory + "/" + a.name // not cleaned: only the kernel knows what .. means
 	if info, err := os.Lstat(full); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		if full, err = filepath.EvalSymlinks(full); errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +139,7 @@ func (s *Server) putFollowing(directory string, a arrival) error {
 var errDangling = refuse(http.StatusBadRequest, "The file to be written is a symbolic link that points to nothing")
 
 // replace writes a file below root, whose path is above.
-func (s *Server) replace(root *os.Root, above string, a arrival) error {
+func (s *Server) replace(root *os.Root, above string, a incomingFile) error {
 	old, err := openOld(root, a.name)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func keepsInode(root *os.Root, name string, f *os.File, info fs.FileInfo) bool {
 }
 
 // fillFrom writes the content of a new file.
-func fillFrom(f *os.File, a arrival) error {
+func fillFrom(f *os.File, a incomingFile) error {
 	if err := checkSpace(f, a.size); err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func fillFrom(f *os.File, a arrival) error {
 	return copyTo(f, a)
 }
 
-func copyTo(f *os.File, a arrival) error {
+func copyTo(f *os.File, a incomingFile) error {
 	content, err := a.open()
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func copyTo(f *os.File, a arrival) error {
 
 // overwrite writes an open file in place. Its old bytes are kept where there is no
 // space for the new ones.
-func (s *Server) overwrite(f *os.File, old fs.FileInfo, a arrival) error {
+func (s *Server) overwrite(f *os.File, old fs.FileInfo, a incomingFile) error {
 	if err := checkSpace(f, a.size-occupied(old)); err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (s *Server) overwrite(f *os.File, old fs.FileInfo, a arrival) error {
 // process: the controller of a sandbox may put files where the agent may not. No
 // component of the path may be a link, a file that is there must be the user's, and
 // the file and the directories above it that were made become the user's.
-func (s *Server) putAsServer(directory string, a arrival) (err error) {
+func (s *Server) putAsServer(directory string, a incomingFile) (err error) {
 	if slices.Contains(strings.Split(directory, "/"), "..") {
 		return refuse(http.StatusBadRequest, "%q: permission denied; the server could write it, but follows no \"..\"", directory)
 	}
@@ -325,17 +325,17 @@ func kernelFiles(dir *os.File) bool {
 // checkRoom finds out before anything is written whether every member can be:
 // that no symbolic link leads it out of root, that nothing else is in its way,
 // and that there is space for all. It does not guard: root does, while writing.
-func checkRoom(root *os.Root, arrivals []arrival) error {
+func checkRoom(root *os.Root, incoming []incomingFile) error {
 	var need int64
 	seen := map[string]bool{}
-	for _, m := range arrivals {
+	for _, m := range incoming {
 		if m.follow {
 			continue
 		}
 		if err := checkParents(root, m, seen); err != nil {
 			return err
 		}
-		info, err := inTheWay(root, m.name)
+		info, err := lookupTarget(root, m.name)
 		switch {
 		case err != nil:
 			return err
@@ -357,10 +357,10 @@ func checkRoom(root *os.Root, arrivals []arrival) error {
 
 // checkParents looks at the directories above a member; seen holds those that
 // were looked at.
-func checkParents(root *os.Root, m arrival, seen map[string]bool) error {
+func checkParents(root *os.Root, m incomingFile, seen map[string]bool) error {
 	for dir := path.Dir(m.name); dir != "." && !seen[dir]; dir = path.Dir(dir) {
 		seen[dir] = true
-		info, err := inTheWay(root, dir)
+		info, err := lookupTarget(root, dir)
 		if err != nil {
 			return err
 		}
@@ -371,10 +371,10 @@ func checkParents(root *os.Root, m arrival, seen map[string]bool) error {
 	return nil
 }
 
-// inTheWay returns the file at a name below root, nil when there is none. A
+// lookupTarget returns the file at a name below root, nil when there is none. A
 // symbolic link to nothing is refused: the upload would make a file
 // where it points.
-func inTheWay(root *os.Root, name string) (fs.FileInfo, error) {
+func lookupTarget(root *os.Root, name string) (fs.FileInfo, error) {
 	info, err := root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := root.Lstat(name); err == nil {

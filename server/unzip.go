@@ -54,14 +54,14 @@ func (s *Server) unpack(ctx context.Context, archive *os.File, size int64, direc
 	if err != nil {
 		return err
 	}
-	arrivals := make([]arrival, len(members))
+	incoming := make([]incomingFile, len(members))
 	for i, m := range members {
-		arrivals[i] = arrival{name: m.name, dir: m.dir, size: m.size}
+		incoming[i] = incomingFile{name: m.name, dir: m.dir, size: m.size}
 		if !m.dir {
-			arrivals[i].open = m.file.Open
+			incoming[i].open = m.file.Open
 		}
 	}
-	return s.put(ctx, directory, arrivals)
+	return s.put(ctx, directory, incoming)
 }
 
 // inspect reads a whole archive and returns its members, directories first.

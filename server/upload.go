@@ -46,7 +46,7 @@ func (s *Server) uploadFile(w http.ResponseWriter, r *http.Request) error {
 		if strings.HasSuffix(result.Filename, ".zip") {
 			return s.unpack(r.Context(), buffer, size, result.Destination)
 		}
-		return s.put(r.Context(), result.Destination, []arrival{{
+		return s.put(r.Context(), result.Destination, []incomingFile{{
 			name: result.Filename, size: size, follow: true,
 			open: func() (io.ReadCloser, error) {
 				return io.NopCloser(io.NewSectionReader(buffer, 0, size)), nil
