@@ -19,7 +19,11 @@ import (
 // executeAction answers an action with its observation, by the rules of the legacy
 // protocol.
 func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
-	return s.serveAction(w, r, formLegacy)
+	c, leave, err := s.enterWhole(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, formLegacy) })
+	if err != nil {
+		return err
+	}
+	return s.perform(w, r, c, leave)
 }
 
 // postAction answers an action with its output as it comes, where the request accepts a
@@ -36,15 +40,6 @@ func (s *Server) answerAction(w http.ResponseWriter, r *http.Request, read func(
 	}
 	if accepted := streamForm(r); accepted != "" {
 		return s.streamAction(w, r, c, leave, accepted)
-	}
-	return s.perform(w, r, c, leave)
-}
-
-// serveAction answers an action in one piece.
-func (s *Server) serveAction(w http.ResponseWriter, r *http.Request, want form) error {
-	c, leave, err := s.enterWhole(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, want) })
-	if err != nil {
-		return err
 	}
 	return s.perform(w, r, c, leave)
 }

@@ -20,56 +20,38 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	from, err := number(r, "offset", 0, math.MaxInt64)
+	q, err := readOutputQuery(r)
 	if err != nil {
 		return err
-	}
-	limit, err := number(r, "limit", math.MaxInt64, math.MaxInt64)
-	if err != nil {
-		return err
-	}
-	tail, err := number(r, "tail", math.MaxInt64, math.MaxInt64)
-	if err != nil {
-		return err
-	}
-	around, err := number(r, "context", 0, actions.MaxContext)
-	if err != nil {
-		return err
-	}
-	var re *regexp.Regexp
-	if text := r.URL.Query().Get("grep"); text != "" {
-		if re, err = regex.Compile(text); err != nil {
-			return invalid("query.grep: %v", err)
-		}
 	}
 	name := r.URL.Query().Get("stream")
 	out, ok := run.Output(name)
 	if !ok {
 		return invalid("query.stream: must be %s or %s, got %s", api.StreamStdout, api.StreamStderr, api.Describe(name))
 	}
-	if out.From = int64(from); out.From > out.Total { //nolint:gosec // at most MaxInt64
+	if out.From = q.offset; out.From > out.Total {
 		return refuse(http.StatusRequestedRangeNotSatisfiable, "Offset %d is beyond the %d bytes of output so far", out.From, out.Total)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set(api.OutputTotalHeader, strconv.FormatInt(out.Total, 10))
-	if tail < math.MaxInt64 {
-		if out.From, err = out.LastLines(int64(tail)); err != nil {
+	if q.tail < math.MaxInt64 {
+		if out.From, err = out.LastLines(q.tail); err != nil {
 			return fmt.Errorf("reading the output of action %q: %w", run.ID(), err)
 		}
 	}
-	if re != nil {
-		taken, err := s.shares.Take(r.Context(), int64(around)*actions.MaxLine) //nolint:gosec // at most MaxContext
+	if q.grep != nil {
+		taken, err := s.shares.Take(r.Context(), q.context*actions.MaxLine)
 		if err != nil {
 			return err
 		}
 		defer s.shares.Give(taken)
 		h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10))
-		out.Search(w, re, int(around), int64(limit)) //nolint:gosec // at most MaxContext and MaxInt64
+		out.Search(w, q.grep, int(q.context), q.limit)
 		return nil
 	}
 	h.Set("Accept-Ranges", "bytes")
-	left := int64(limit) //nolint:gosec // at most MaxInt64
+	left := q.limit
 	if begin, end, asked := byteRange(r, out.Total); asked {
 		out.From, out.To = begin, end
 		if out.From, left, err = out.Stretch(); err != nil {
@@ -87,6 +69,39 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 	h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10)) // where nothing is kept
 	out.Write(w, left, func(at int64) { h.Set(api.OutputOffsetHeader, strconv.FormatInt(at, 10)) })
 	return nil
+}
+
+// outputQuery selects a part of the output of an action.
+type outputQuery struct {
+	offset, limit int64
+	tail          int64          // lines; math.MaxInt64 for all
+	grep          *regexp.Regexp // nil for all lines
+	context       int64          // lines around each of grep
+}
+
+func readOutputQuery(r *http.Request) (q outputQuery, err error) {
+	for _, n := range []struct {
+		name          string
+		value         *int64
+		missing, most uint64
+	}{
+		{"offset", &q.offset, 0, math.MaxInt64},
+		{"limit", &q.limit, math.MaxInt64, math.MaxInt64},
+		{"tail", &q.tail, math.MaxInt64, math.MaxInt64},
+		{"context", &q.context, 0, actions.MaxContext},
+	} {
+		value, err := number(r, n.name, n.missing, n.most)
+		if err != nil {
+			return q, err
+		}
+		*n.value = int64(value) //nolint:gosec // at most MaxInt64
+	}
+	if text := r.URL.Query().Get("grep"); text != "" {
+		if q.grep, err = regex.Compile(text); err != nil {
+			return q, invalid("query.grep: %v", err)
+		}
+	}
+	return q, nil
 }
 
 // byteRange returns the interval of so many bytes that the Range header asks for, which may

@@ -272,8 +272,14 @@ func (s *Server) putAsServer(directory string, a incomingFile) (err error) {
 	if err != nil || a.dir {
 		return err
 	}
-	// The directory is open: a path to it is no way to be led elsewhere.
-	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", at.Fd()))
+	return s.replaceAsServer(at, full, a)
+}
+
+// replaceAsServer writes a file into an open directory with the rights of this process. full is
+// its path.
+func (s *Server) replaceAsServer(dir *os.File, full string, a incomingFile) error {
+	// A path through the descriptor leads nowhere else.
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
 		return err
 	}
@@ -303,7 +309,7 @@ func (s *Server) putAsServer(directory string, a incomingFile) (err error) {
 		return err
 	}
 	if old == nil { // and still nothing
-		return t.Take(int(at.Fd()), base)
+		return t.Take(int(dir.Fd()), base)
 	}
 	return t.Rename(base)
 }
@@ -324,7 +330,8 @@ func kernelFiles(dir *os.File) bool {
 
 // checkRoom finds out before anything is written whether every member can be:
 // that no symbolic link leads it out of root, that nothing else is in its way,
-// and that there is space for all. It does not guard: root does, while writing.
+// and that there is space for all. This is an early check: root enforces it during
+// the write.
 func checkRoom(root *os.Root, incoming []incomingFile) error {
 	var need int64
 	seen := map[string]bool{}

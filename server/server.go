@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -261,21 +262,11 @@ func New(cfg Config) *Server {
 	if cfg.As == nil {
 		cfg.As = func(do func() error) error { return do() }
 	}
-	if cfg.ControlGroup == "" {
-		cfg.ControlGroup = controlGroupDir
-	}
-	if cfg.TempDir == "" {
-		cfg.TempDir = os.TempDir()
-	}
-	if cfg.MaxBody == 0 {
-		cfg.MaxBody = defaultMaxBody
-	}
-	if cfg.MaxUpload == 0 {
-		cfg.MaxUpload = defaultMaxUpload
-	}
-	if cfg.MaxActions == 0 {
-		cfg.MaxActions = defaultMaxActions
-	}
+	cfg.ControlGroup = cmp.Or(cfg.ControlGroup, controlGroupDir)
+	cfg.TempDir = cmp.Or(cfg.TempDir, os.TempDir())
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, defaultMaxBody)
+	cfg.MaxUpload = cmp.Or(cfg.MaxUpload, defaultMaxUpload)
+	cfg.MaxActions = cmp.Or(cfg.MaxActions, defaultMaxActions)
 	if cfg.Journal == nil {
 		cfg.Journal, _ = journal.Open(journal.Config{}) // cannot fail in memory
 	}
