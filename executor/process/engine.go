@@ -111,33 +111,6 @@ func (e *Engine) SetEnv(env []string) {
 	e.env = env
 }
 
-// Prepare returns a program that is yet to be started.
-func (e *Engine) Prepare(c Command) *Process {
-	return &Process{
-		engine: e, command: c, mark: proc.NewMark(), output: c.Output,
-		launched: make(chan struct{}), exited: make(chan struct{}), over: make(chan struct{}), closing: make(chan struct{}),
-		kept: [3]kept{{most: keptEach}, {most: keptEach}, {most: keptBoth}},
-	}
-}
-
-// Start starts the program, which takes as long as its file system. It is called once. An
-// error is a *StartError where there is no such program or it cannot be run, or ErrMany
-// or ErrClosed.
-func (p *Process) Start() error {
-	defer close(p.launched)
-	env, err := p.engine.admit(p)
-	if err != nil {
-		return err
-	}
-	_ = p.engine.cfg.Marks.Add(p.mark) // on a full disk the program would outlive a crash
-	if err := p.launch(p.command, env); err != nil {
-		p.Forget()
-		p.engine.forget(p)
-		return err
-	}
-	return nil
-}
-
 // admit counts p among the living, and returns their environment.
 func (e *Engine) admit(p *Process) (env []string, err error) {
 	e.mu.Lock()
