@@ -37,7 +37,8 @@ type States interface {
 	// Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not
 	// known. exact is false if something may have changed unseen.
 	Step() (n uint64, exact bool)
-	// Verify is a Step that lists everything, which finds also what no event tells of.
+	// Verify is a Step that lists everything, which also finds changes without an
+	// event.
 	Verify() (n uint64, exact bool)
 	// Known reports whether a state is kept, and whether its number was given out.
 	Known(n uint64) (kept, given bool)
@@ -52,9 +53,9 @@ type States interface {
 type Undoer interface {
 	// NoUndo says why changes cannot be taken back, and names the flag; "" if they can.
 	NoUndo() string
-	// Restore makes the tree what it was in a state, and Revert takes back what changed from one state to another. The answer
-	// names the states around it. The error is an *api.Error if the caller is wrong, and [context.Canceled] at the end of the process.
-	// No Step is made meanwhile.
+	// Restore returns the tree to a state, and Revert takes back the changes from one state to another. The answer names
+	// the states around it. The error is an *api.Error if the caller is wrong, and [context.Canceled] at the end of the
+	// process. No Step is made meanwhile.
 	Restore(to uint64, o api.RestoreOptions) (*api.Restored, error)
 	Revert(from, to uint64, o api.RestoreOptions) (*api.Restored, error)
 	// Capture waits until the contents of the present state are kept. The error is the cause of the end of ctx.

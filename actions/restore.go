@@ -124,8 +124,8 @@ func (m *Manager) BeforeLast() (uint64, error) {
 	}
 }
 
-// Restore makes the workspace what it was. Paths are relative to it, nil for everything. No action begins meanwhile. The error
-// is an *api.Error if the caller is wrong.
+// Restore returns the workspace to an earlier state. Paths are relative to it, nil for everything. No action begins
+// meanwhile. The error is an *api.Error if the caller is wrong.
 func (m *Manager) Restore(ctx context.Context, req api.RestoreRequest, paths []string) (*api.Restored, error) {
 	if err := m.canUndo(ctx); err != nil {
 		return nil, err

@@ -20,8 +20,8 @@ const (
 
 // Search writes the lines in the interval that match an expression, each as it is, and so many
 // lines around them, as grep -C does: limit bytes at most, but at least one match. It needs the
-// memory of these lines. What is not kept, and where it stopped because of the limit or the
-// time, is said in a line of its own.
+// memory of these lines. A missing part, and the offset at which it stopped because of the
+// limit or the time, is reported in a line of its own.
 func (o Output) Search(w io.Writer, re *regexp.Regexp, context int, limit int64) {
 	(&search{w: w, re: re, context: context, left: limit}).run(o)
 }

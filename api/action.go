@@ -59,7 +59,8 @@ type Request struct {
 	// for an answer and never kills the command. It is finite, may be negative
 	// (no waiting at all), and may be more than a time.Duration holds.
 	Timeout *float64
-	// Changes asks what the action changes in the workspace: "facts", "diff", or "" for nothing.
+	// Changes asks for the changes that the action makes in the workspace: "facts", "diff", or
+	// "" for nothing.
 	Changes string
 }
 

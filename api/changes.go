@@ -82,7 +82,7 @@ type Changes struct {
 	Exact  bool       `json:"exact"`
 	Why    string     `json:"why,omitzero"`
 	Unsure []FilePath `json:"unsure,omitempty"`
-	// Counts are complete, also where Paths are not, and leave out what Ignored counts: the changes in directories that
+	// Counts are complete, also where Paths are not, and leave out those of Ignored: the changes in directories that
 	// git ignores, by their paths, and in .git.
 	Counts  ChangeCounts   `json:"counts"`
 	Ignored map[string]int `json:"ignored,omitempty"`

@@ -75,8 +75,8 @@ func EncodeError(e *Error) []byte {
 type Refusal struct {
 	// Detail is the message: the problem, the thing that has it, and the next step.
 	Detail string `json:"detail"`
-	// Errors lists the errors in the body or the query, as texts, or what is wrong with a
-	// file, as a [Fault]; it is empty, and not null, for other problems.
+	// Errors lists the errors in the body or the query, as texts, or the error of a file,
+	// as a [Fault]; it is empty, and not null, for other problems.
 	Errors []any `json:"errors"`
 	// ID finds the failure in the server's log; "" for a refusal.
 	ID string `json:"id,omitzero"`
@@ -123,7 +123,7 @@ func Unprocessable(detail string) *Error {
 	return &Error{Status: http.StatusUnprocessableEntity, Detail: detail}
 }
 
-// Invalid refuses a body or a query, with what is wrong in it.
+// Invalid refuses a body or a query, and lists its errors.
 func Invalid(errors string) *Error {
 	return &Error{Status: http.StatusUnprocessableEntity, Detail: "Invalid request parameters", Errors: errors}
 }

@@ -28,7 +28,7 @@ type ListedEntry struct {
 	// Target is the text of a symbolic link, as Name and NameBase64 are.
 	Target       string `json:"target,omitzero"`
 	TargetBase64 []byte `json:"target_base64,omitzero"`
-	// Error says why the entry, or what is in this directory of a recursive list, could not be
-	// read; nil where it could.
+	// Error says why the entry, or in a recursive list the names in this directory, could not
+	// be read; nil where they could.
 	Error *Fault `json:"error,omitzero"`
 }

@@ -319,8 +319,8 @@ type wireAction struct {
 	Timeout *Float `json:"timeout,omitzero"`
 }
 
-// EncodeRequest returns the body of an execute_action call. It refuses what the
-// server would refuse: a text that is not valid UTF-8, an impossible session
+// EncodeRequest returns the body of an execute_action call. It refuses the same
+// requests as the server: a text that is not valid UTF-8, an impossible session
 // name, a timeout that is not a finite number, an [InvalidAction].
 func EncodeRequest(r Request) ([]byte, error) {
 	w, err := r.wire()

@@ -43,7 +43,7 @@ type RestoreRequest struct {
 	Paths []FilePath `json:"paths,omitempty"`
 	// All does nothing where Only would refuse a path.
 	All bool `json:"all,omitzero"`
-	// DryRun only says what would change.
+	// DryRun reports the changes without making them.
 	DryRun bool `json:"dry_run,omitzero"`
 	// Force restores also while actions run.
 	Force bool `json:"force,omitzero"`
@@ -57,7 +57,7 @@ type RestoreOptions struct {
 	Paths []string
 	// All has Revert do nothing if it would refuse a path.
 	All bool
-	// DryRun only says what would change.
+	// DryRun reports the changes without making them.
 	DryRun bool
 	// Diff asks for the lines of text files.
 	Diff bool
@@ -75,7 +75,8 @@ type Pin struct {
 	Note string
 }
 
-// Restored is the answer of a restore: what it changed, from the state Before to the state After. A restore to Before takes it back.
+// Restored is the answer of a restore: its changes, from the state Before to the state After. A restore to Before takes
+// it back.
 type Restored struct {
 	Changes `json:",inline"`
 	DryRun  bool `json:"dry_run"`
@@ -110,7 +111,8 @@ func NewRefusedPath(path, why string) RefusedPath {
 // CheckpointRequest asks to give the present state a name.
 type CheckpointRequest struct {
 	Name string `json:"name"`
-	// Verify lists everything before, which finds also what no event tells of.
+	// Verify lists the whole workspace before, which also finds changes without an
+	// event.
 	Verify bool `json:"verify,omitzero"`
 }
 
@@ -192,7 +194,8 @@ const (
 	VerdictSkip = "skip"
 )
 
-// BisectEvent is a line of the stream of a bisect. The workspace is again what it was before the last one.
+// BisectEvent is a line of the stream of a bisect. Before the last one, the workspace is restored to its
+// state before the bisect.
 type BisectEvent struct {
 	// Event is one of the events above, and says which members there are.
 	Event string `json:"event"`
@@ -209,7 +212,8 @@ type BisectEvent struct {
 	Tests int `json:"tests,omitzero"`
 	// Skipped are states that may be the first bad one as well, because they could not be tested.
 	Skipped []string `json:"skipped,omitempty"`
-	// Detail says why there is no result, or what the restore of the present could not bring back.
+	// Detail says why there is no result, or which files the restore of the present could not
+	// bring back.
 	Detail string `json:"detail,omitzero"`
 }
 

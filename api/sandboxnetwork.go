@@ -54,7 +54,7 @@ func (n NetworkChoice) MarshalJSON() ([]byte, error) {
 }
 
 // SandboxNetwork answers /v1/sandboxes/{id}/network: the policy of a sandbox without the values of its
-// secrets, and what its connections do.
+// secrets, and counts of its connections.
 type SandboxNetwork struct {
 	// Mode is "public", "no-network" or "allowlist".
 	Mode  string   `json:"mode"`

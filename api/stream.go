@@ -119,7 +119,7 @@ func (w Watch) Begins() error {
 }
 
 // LargeSize is how many bytes of a body, a file or an answer are so many that they wait for
-// memory: those below it are small beside what every action takes.
+// memory: smaller ones are small beside the fixed memory of an action.
 const LargeSize = 128 << 10
 
 // Takes calls Take.

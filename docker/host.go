@@ -32,8 +32,8 @@ import (
 
 // Config says how a Host is kept.
 type Config struct {
-	// Engine is the address of the Docker engine. Default: what the docker
-	// command would use.
+	// Engine is the address of the Docker engine. Default: that of the docker
+	// command.
 	Engine string
 	// StateDir holds the sockets and keys, one directory per sandbox. Default:
 	// /var/lib/actiond for root, $XDG_STATE_HOME/actiond or
@@ -59,16 +59,15 @@ type Config struct {
 	// Roots is a file with the certificates of the authorities that verify hosts with secrets, in
 	// PEM. Default: that of SSL_CERT_FILE, or the system's.
 	Roots string
-	// Pulling is called while an image is pulled, with the engine's word for
-	// what it does, and the bytes downloaded of all the bytes known so far; the
-	// total is 0 for a step that is not a download. It must be safe for
-	// concurrent use.
+	// Pulling is called while an image is pulled, with the engine's word for the
+	// step, and the bytes downloaded of all the bytes known so far; the total is 0
+	// for a step that is not a download. It must be safe for concurrent use.
 	Pulling func(status string, done, total int64)
 	// UserIDs are those that sandboxes get whose id nothing else decides. Default
 	// DefaultUserIDs.
 	UserIDs IDRange
-	// Progress is told before each step of a creation or claim what is waited
-	// for next. It must be safe for concurrent use.
+	// Progress is called before each step of a creation or claim, with the step
+	// that is waited for next. It must be safe for concurrent use.
 	Progress func(id string, state sandbox.State, waiting string)
 	// Logger gets the events of background work. Default: none.
 	Logger *slog.Logger

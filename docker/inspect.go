@@ -142,7 +142,7 @@ type EngineInfo struct {
 // Finding is a property of the engine by which a promise does not hold.
 type Finding struct {
 	What string // is so
-	So   string // what follows, and what to do
+	So   string // the consequence, and a remedy
 }
 
 // Engine asks the engine about itself. It fails with ErrUnknown if the engine

@@ -257,8 +257,8 @@ func (h *Host) destroy(ctx context.Context, s *instance) error {
 	return h.state.remove(s.origin)
 }
 
-// Stop ends the sandbox's processes and keeps its files. grace is what they get
-// to end by themselves, in whole seconds.
+// Stop ends the sandbox's processes and keeps its files. grace is the time in
+// which they may end by themselves, in whole seconds.
 func (h *Host) Stop(ctx context.Context, box *sandbox.Sandbox, grace time.Duration) error {
 	return h.change(ctx, box, "stopping", []sandbox.State{sandbox.Starting, sandbox.Ready, sandbox.Busy, sandbox.Idle, sandbox.Stopped}, func(s *instance) error {
 		return h.engine.ContainerStop(ctx, s.Instance, container.StopOptions{Timeout: new(int(grace / time.Second))})

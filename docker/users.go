@@ -16,8 +16,8 @@ import (
 type IDRange struct{ First, Last int }
 
 // DefaultUserIDs is above the ids that distributions give to accounts as they are
-// made, below those they keep for themselves, and inside what an engine that maps
-// users can map.
+// made, below those they keep for themselves, and inside the range that an engine
+// with user mapping can map.
 var DefaultUserIDs = IDRange{40000, 59999}
 
 // ParseIDRange reads FIRST-LAST.

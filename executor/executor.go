@@ -303,7 +303,7 @@ func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api
 }
 
 // limit is how long a request may take; false where it does not say, or says 0,
-// which is none in the reference too.
+// which means no limit in the reference too.
 func limit(req api.Request) (time.Duration, bool) {
 	if req.Timeout == nil || *req.Timeout == 0 {
 		return 0, false

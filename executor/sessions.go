@@ -137,8 +137,8 @@ func (s *sessions) program() string {
 
 // Attach lets a person look at the terminal of a session, which is started if
 // it is not there, and type into it if types is set. ctx bounds the start and
-// the typing; the caller must call Close. The error is an *api.Error where the
-// name is none or there are too many sessions.
+// the typing; the caller must call Close. The error is an *api.Error for an
+// invalid name or too many sessions.
 func (e *Executor) Attach(ctx context.Context, session string, types bool) (*bash.Attachment, error) {
 	if err := api.CheckSession(session); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ type call struct {
 	actions.Call
 	form      form
 	clientKey bool                                 // the client named the id
-	inHeader  bool                                 // what it changes is asked for, and answered, in a header
+	inHeader  bool                                 // its changes are asked for, and answered, in a header
 	unused    func()                               // called where the action is not carried out; nil for nothing
 	status    func(h http.Header, body []byte) int // of the answer; nil for 200
 }

@@ -160,7 +160,7 @@ func (s *Server) watchChanges(w http.ResponseWriter, r *http.Request, path strin
 	err = s.actions.WatchChanges(ctx, actions.Watching{
 		Since: since, Path: path, Lines: diff,
 		Send: func(c *api.Changes) error {
-			if !begun { // what is wrong before has a status
+			if !begun { // an error before has a status
 				begun = true
 				out.begin()
 			}

@@ -71,7 +71,7 @@ type packer struct {
 	as      func(func() error) error
 	zip     *zip.Writer
 	buf     []byte
-	skipped []string // what could not be read, with the reason
+	skipped []string // files that could not be read, with the reason
 	missing int      // how much that is, also where the list is full
 	members int      // files so far
 	named   int      // bytes of their names

@@ -28,12 +28,12 @@ const toolsPath = "/mcp"
 type offered struct {
 	request          *http.Request
 	dialect, session string
-	changes          string                 // what is asked for of what a call changes
-	leave            atomic.Pointer[func()] // gives back the place of the request; the first call takes it
+	changes          string                 // how much of its changes a call asks for
+	leave            atomic.Pointer[func()] // releases the semaphore of the request; the first call takes it
 	held             int64                  // bytes of Server.shares, which leave gives back too
 
 	mu    sync.Mutex
-	sent  []func() // called once the answer is written: until then the library copies what it is made of
+	sent  []func() // called once the answer is written: until then the library copies its parts
 	batch bool     // there are more calls, for whose memory the others must not wait until then
 }
 
@@ -48,7 +48,7 @@ func (o *offered) whenSent(do func()) {
 	do()
 }
 
-// release calls what whenSent was given.
+// release calls the functions of whenSent.
 func (o *offered) release(batch bool) {
 	o.mu.Lock()
 	sent := o.sent
@@ -98,7 +98,7 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 	handler := s.mcpTools().one
 	if bytes.Contains(body, []byte(`"progressToken"`)) {
 		handler = s.mcpTools().events
-		w.Header().Set("X-Accel-Buffering", "no") // asks nginx to pass on what comes
+		w.Header().Set("X-Accel-Buffering", "no") // asks nginx not to buffer
 	}
 	r = r.WithContext(context.WithValue(r.Context(), offeredKey{}, o))
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -195,9 +195,9 @@ func (s *Server) callMCPTool(ctx context.Context, o *offered, req *mcp.CallToolR
 // a call: a closed response cancels it.
 const requestIsCall = "2026-07-28"
 
-// runMCPTool runs a call of a tool as an action, and returns its answer, what it changed if that is asked for, and its id. A client
-// that leaves ends the wait; in revisions of [requestIsCall] the action too, unless the client
-// named an id, by which it can come back.
+// runMCPTool runs a call of a tool as an action, and returns its answer, its changes if these are asked for, and its
+// id. A client that leaves ends the wait; in revisions of [requestIsCall] the action too, unless the client named an
+// id, by which it can come back.
 func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRequest) (answer api.ToolAnswer, changes any, id string, err error) {
 	c, leave, err := s.enterMCP(ctx, o, req.Params)
 	if err != nil {
@@ -233,7 +233,8 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 	return answer, nil, run.ID(), err
 }
 
-// enterMCP takes a place for a call, which leave gives back once, and reads it.
+// enterMCP acquires the semaphore of actions in flight for a call, and reads
+// it. leave releases the semaphore, once.
 func (s *Server) enterMCP(ctx context.Context, o *offered, params *mcp.CallToolParamsRaw) (c *call, leave func(), err error) {
 	begun := time.Now()
 	s.last.Store(int64(begun.Sub(s.started)))

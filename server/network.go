@@ -155,11 +155,10 @@ func proxyVariables(address string) map[string]string {
 	}
 }
 
-// Resume restores what came with the claim of a server that this one takes the place of: the
-// variables, and the local proxy. It is called once, before Serve and before any command. Where
-// another process has taken the proxy's address, which deceives that sandbox's programs alone,
-// the sandbox goes on without a network; where the certificates cannot be written, without trust in
-// hosts with secrets.
+// Resume restores the variables and the local proxy from the claim of the server that this one
+// replaces. It is called once, before Serve and before any command. Where another process has taken
+// the proxy's address, which deceives that sandbox's programs alone, the sandbox goes on without a
+// network; where the certificates cannot be written, without trust in hosts with secrets.
 func (s *Server) Resume(ctx context.Context, env map[string]string) error {
 	n := s.network.claimed()
 	variables, err := s.connect(n)

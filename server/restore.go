@@ -12,7 +12,8 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// entered reads a small body of JSON once the request has its place among the actions in flight, which leave gives back.
+// entered reads a small body of JSON once the request has acquired the semaphore of actions in flight, which leave
+// releases.
 func (s *Server) entered(r *http.Request) (body []byte, leave func(), err error) {
 	if leave, err = s.enter(); err != nil {
 		return nil, nil, err

@@ -185,8 +185,8 @@ type Config struct {
 	// MaxUpload bounds the body of upload_file, and the unpacked size of a zip, in
 	// bytes; 0 means 10 GiB.
 	MaxUpload int64
-	// MaxActions bounds the actions in flight, waiting ones included; 0 means
-	// 256. What comes on top is answered with 429 before anything ran.
+	// MaxActions bounds the actions in flight, waiting ones included; 0 means 256.
+	// Further ones are refused with 429 before anything ran.
 	MaxActions int
 }
 
@@ -231,7 +231,7 @@ type Server struct {
 	actions   *actions.Manager
 	inFlight  chan struct{} // one element per action in flight
 	followers chan struct{} // one element per request that waits for an action which another one carries out
-	watchers  chan struct{} // semaphore of requests that watch what changes
+	watchers  chan struct{} // semaphore of requests that watch changes
 	terminals chan struct{} // one element per terminal that is attached
 	tunnels   *tunnels
 	hungUp    chan struct{} // closed when terminals, tunnels and MCP clients are to end
@@ -313,8 +313,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // Serve answers the connections of l until ctx ends, or one of the limits of
 // the sandbox's life is reached, and then stops within five seconds: no new
 // action begins, terminals are hung up on, running requests get most of that
-// time, and what is left is told that it was not waited for, and closed. It
-// closes l. The error is nil after either end. It may be called once.
+// time, and the remaining ones are answered that their end was not waited for,
+// and closed. It closes l. The error is nil after either end. It may be called
+// once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.release.Stop()
 	defer s.network.close()

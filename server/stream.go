@@ -107,7 +107,7 @@ func (e *events) begin() {
 	h := e.w.Header()
 	h.Set("Content-Type", e.form)
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // asks nginx to pass on what comes
+	h.Set("X-Accel-Buffering", "no") // asks nginx not to buffer
 	e.w.WriteHeader(http.StatusOK)
 	e.last = time.Now()
 	_ = e.flush() // the next event will tell
@@ -203,7 +203,7 @@ func (e *events) beat(every time.Duration, look func() *api.Waiting) (stop func(
 			silent := time.Since(e.last)
 			e.mu.Unlock()
 			if silent >= every {
-				_ = e.send(api.Heartbeat{Waiting: look()}) // what fails ends the wait
+				_ = e.send(api.Heartbeat{Waiting: look()}) // a failure ends the wait
 				silent = 0
 			}
 			timer.Reset(every - silent)

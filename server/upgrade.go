@@ -17,8 +17,8 @@ import (
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
-// Upgrader puts another program in the place of this one, in the same process. Its methods
-// are called one at a time.
+// Upgrader replaces this program by another one, in the same process. Its methods are
+// called one at a time.
 type Upgrader interface {
 	// Receive reads a program and checks it, and returns its version. An *[handover.UnfitError] says
 	// why it cannot be used. The caller must call Forget.

@@ -11,8 +11,8 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// DoWithChanges runs one action as [Client.Do] does, by the rules of /v1/actions, and also returns what it changed in the workspace: as
-// much as r asks for, by default the facts. Changes are nil where the server knows none.
+// DoWithChanges runs one action as [Client.Do] does, by the rules of /v1/actions, and also returns its changes of the
+// workspace: as much as r asks for, by default the facts. Changes are nil where the server knows none.
 func (c *Client) DoWithChanges(ctx context.Context, r api.Request) (o api.Observation, changes *api.Changes, err error) {
 	r.Changes = cmp.Or(r.Changes, api.ChangesFacts)
 	body, err := api.EncodeRequest(r)

@@ -32,8 +32,8 @@ type Streams struct {
 // life. An error of the streams ends the wait and is returned; the program keeps running. A
 // refusal is a *StatusError. Where output was lost the error is ErrMissed, beside the observation.
 //
-// Exec does not wait for a read of Stdin that is under way when the program ends: what it reads
-// is lost.
+// Exec does not wait for a read of Stdin that is under way when the program ends: the bytes
+// that it reads are lost.
 func (c *Client) Exec(ctx context.Context, r api.Request, s Streams) (api.ExecObservation, error) {
 	program, ok := r.Action.(api.ExecAction)
 	if !ok {

@@ -12,11 +12,12 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// DoWithChanges runs one action and returns what it changed. It is a method of a client.
+// DoWithChanges runs one action and returns its changes of the workspace. It is a method
+// of a client.
 type DoWithChanges func(ctx context.Context, req api.Request) (api.Observation, *api.Changes, error)
 
-// Changes tests what actions say about their changes of the workspace, as [Suite] tests actions. dir is an empty directory, and the
-// workspace. The suite uses the sessions "changes" and "other".
+// Changes tests the changes of the workspace that actions report, as [Suite] tests actions. dir is an empty directory,
+// and the workspace. The suite uses the sessions "changes" and "other".
 func Changes(t *testing.T, do DoWithChanges, dir string) {
 	t.Helper()
 	s := &changesSuite{do: do, dir: dir}

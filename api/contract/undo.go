@@ -13,8 +13,8 @@ import (
 	"github.com/actiond/actiond/api/client"
 )
 
-// Undo tests what takes changes back in the workspace dir, as [Changes] tests what says them. It uses the sessions
-// "undo" and "other".
+// Undo tests restores, checkpoints, attempts and bisects in the workspace dir, as [Changes] tests the changes that
+// are reported. It uses the sessions "undo" and "other".
 func Undo(t *testing.T, c *client.Client, dir string) {
 	t.Helper()
 	s := &undoSuite{Client: c, changesSuite: changesSuite{do: c.DoWithChanges, dir: dir}}

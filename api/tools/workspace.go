@@ -6,13 +6,13 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// Abilities of a sandbox without which the tools of the workspace are not offered, in the place of an action.
+// Abilities of a sandbox without which the tools of the workspace are not offered, instead of an action.
 const (
 	NeedsChanges = "workspace_changes"
 	NeedsUndo    = "workspace_undo"
 )
 
-// Workspace is a call about what changed in the workspace.
+// Workspace is a call about changes of the workspace.
 type Workspace struct {
 	// Undo takes changes back: those since before Action, or if that is 0 those since before the last one that was asked
 	// for. Otherwise changes are shown, since a state or since before the last one.

@@ -136,7 +136,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 		}
 	}
 	// Before the first shell reads files that an agent may have written: what they start
-	// must not answer in the place of the server, whose clients send it the key.
+	// must not answer instead of the server, whose clients send it the key.
 	if listener == nil {
 		listener, err = httpserver.Listen(ctx, opts.addr)
 	}

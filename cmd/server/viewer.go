@@ -73,8 +73,8 @@ func listenNear(ctx context.Context, addr string) (listener net.Listener, err er
 	return nil, err
 }
 
-// replaceFile puts a new file in the place of whatever has that name: others may
-// write to the directory, and a link of theirs must lead nowhere.
+// replaceFile replaces whatever has that name by a new file: others may write to
+// the directory, and a link of theirs must lead nowhere.
 func replaceFile(temps *files.Ledger, path, content string) error {
 	f, err := temps.Create(files.System{}, "", filepath.Dir(path), 0o600)
 	if err != nil {

@@ -50,8 +50,8 @@ type Engine struct {
 	// Serve returns the handler of the container of a name for clients of its
 	// sandbox's socket. Default: 404.
 	Serve func(name string) http.Handler
-	// Start replaces Serve: it starts what shall listen on the socket "sock" in
-	// RunDir, and returns what ends it.
+	// Start replaces Serve: it starts a server on the socket "sock" in RunDir, and
+	// returns a function that ends it.
 	Start func(c *Container) (end func(), err error)
 	// Hold is called before each call is carried out, with the name that Calls has
 	// for it. It may wait.

@@ -36,8 +36,8 @@ type Command struct {
 	InsertLine *string
 	// ViewRange is the first and the last line that view shows, counted from 1; -1 is the end. Empty means everything.
 	ViewRange []int
-	// Markdown makes view show notebooks and tables as Markdown, images as data URLs, and say of any other file that is not
-	// text what it is. View shows PDF, DOCX, XLSX and PPTX as Markdown without it.
+	// Markdown makes view show notebooks and tables as Markdown, images as data URLs, and the type of any other file that
+	// is not text. View shows PDF, DOCX, XLSX and PPTX as Markdown without it.
 	Markdown bool
 	// Expected is the number of matches that replace requires, from 1 to 100,000; nil means 1.
 	Expected *int

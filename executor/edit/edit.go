@@ -42,7 +42,8 @@ type Config struct {
 	// Contents returns the store that is to have the contents before edits. It is called from the first edit on. nil keeps the
 	// whole history in memory.
 	Contents func() (*store.Store, error)
-	// Reclaim makes room in that store, but for what [Editor.Needs]; nil means that nothing else uses the store.
+	// Reclaim makes room in that store, and keeps the contents for which [Editor.Needs] is true; nil means that
+	// nothing else uses the store.
 	Reclaim func() error
 	// Older is called by New if it removes the history of an earlier version, with the number of its edits; nil calls nothing.
 	Older func(edits int)

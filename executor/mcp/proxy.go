@@ -113,8 +113,8 @@ func (p *Proxy) SetEnv(env []string) {
 // Update replaces the servers: clients that connect later use the new ones,
 // connected clients keep the old ones until they leave. An unchanged server
 // keeps running. Update starts no server. If two servers have the same name,
-// the later one counts. The problems describe, for the operator, what cannot
-// work.
+// the later one counts. The problems describe, for the operator, the servers
+// that cannot work.
 func (p *Proxy) Update(servers []Server) (problems []string, err error) {
 	byName := map[string]Server{}
 	for _, s := range servers {

@@ -141,8 +141,7 @@ func (s *set) call(ctx context.Context, p *Proxy, params *sdk.CallToolParams, li
 	})
 }
 
-// restore puts the original numbers into a result, and a list in the place of
-// null.
+// restore puts the original numbers into a result, and a list instead of null.
 func restore(result *sdk.CallToolResult, raw *rawResult) error {
 	if result.Content == nil {
 		result.Content = []sdk.Content{}

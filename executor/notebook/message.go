@@ -26,7 +26,7 @@ const (
 
 // message has the parts of a kernel's message that the server reads.
 type message struct {
-	Type, Parent string // of the header, and the id of what it answers
+	Type, Parent string // of the header, and the id of the message that it answers
 	content      []byte
 }
 

@@ -29,8 +29,8 @@ const (
 	graceTime     = 3 * time.Second
 )
 
-// Errors of Run beside those of ctx. ErrAbsent is wrapped with what was tried, and
-// ErrNotBegun with the error of Begin.
+// Errors of Run beside those of ctx. ErrAbsent is wrapped with the programs that
+// were tried, and ErrNotBegun with the error of Begin.
 var (
 	ErrNotBegun = errors.New("the cell was not begun")
 	ErrAbsent   = errors.New("no Python with ipykernel")

@@ -163,7 +163,7 @@ func choose(sockets []socket, owners map[uint64]int, own map[uint64]bool) ([]net
 		_, member := owners[s.inode]
 		switch {
 		case own[s.inode] && s.at.Addr().Is4() && s.at.Addr().IsLoopback() && s.at.Addr() != loopback4:
-			// It is in nobody's way: the server listens there in the place of a host.
+			// It conflicts with no other: the server listens there instead of a host.
 		case own[s.inode]:
 			return nil, ErrOwn
 		case member:

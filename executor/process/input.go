@@ -69,11 +69,10 @@ func ending(data []byte) string {
 	return endOfFile
 }
 
-// Write appends data to the input of the program, whose first byte is that at an offset, from
-// 0, and ends it if end is set. What repeats input that was taken before is not written
-// again. It waits for the start and for the program to take the data, and returns where the input goes on,
-// also with an error: the cause of the end of ctx, ErrNoInput, ErrInputEnded, ErrUnread
-// or a *GapError.
+// Write appends data to the input of the program, whose first byte is that at an offset, from 0, and ends
+// it if end is set. Input that was taken before is not written again. It waits for the start and for the
+// program to take the data, and returns where the input goes on, also with an error: the cause of the end
+// of ctx, ErrNoInput, ErrInputEnded, ErrUnread or a *GapError.
 func (p *Process) Write(ctx context.Context, offset int64, data []byte, end bool) (next int64, err error) {
 	<-p.launched
 	if p.input == nil || !p.command.Stream {

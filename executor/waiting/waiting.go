@@ -85,8 +85,8 @@ type Target struct {
 	Group int
 	// Terminal is the path of the terminal, such as "/dev/pts/3", or "".
 	Terminal string
-	// Stdin is the name that links in /proc give the pipe from which the program reads what
-	// its caller sends, as long as it does, otherwise "".
+	// Stdin is the name that links in /proc give the pipe from which the program reads the
+	// input that its caller sends, while the caller may send some, otherwise "".
 	Stdin string
 }
 

@@ -42,7 +42,7 @@ func Open(name string, flag int, perm fs.FileMode) (*os.File, error) {
 
 // OpenNoFollow is [Open] of a file that exists, whose name is no symbolic link. It waits
 // neither for the other end of a FIFO nor for the holder of a lease, and a terminal does
-// not become that of this process. The caller checks the type of what it opened.
+// not become that of this process. The caller checks the type of the file.
 func OpenNoFollow(name string, flag int) (*os.File, error) {
 	return Open(name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 }

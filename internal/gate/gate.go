@@ -25,7 +25,7 @@ func (g *Gate) Begin() bool {
 // Done reports the end of work that Begin counted.
 func (g *Gate) Done() { g.work.Done() }
 
-// Go runs f in a goroutine if Begin returns true, and returns what that returned.
+// Go runs f in a goroutine if Begin returns true, and returns that.
 func (g *Gate) Go(f func()) bool {
 	if !g.Begin() {
 		return false

@@ -181,7 +181,7 @@ func (w *limitedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Exec executes the program in the place of this one, with the arguments of this one. It passes two
+// Exec replaces this program by the other one, with the arguments of this one. It passes two
 // descriptors on. It returns only where that fails, and then this program is as it was.
 func (p *Program) Exec(args []string, memory, listener int) error {
 	descriptors := []int{memory, listener}

@@ -204,8 +204,8 @@ func appendLine(path, line string) error {
 	return replaceFile(path, append(data, line+"\n"...))
 }
 
-// replaceFile puts a new file in the place of path, with its mode, owner and
-// group: /etc/shadow is readable for its group, and that is not ours.
+// replaceFile replaces path by a new file with its mode, owner and group:
+// /etc/shadow is readable for its group, and that is not ours.
 func replaceFile(path string, data []byte) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -86,7 +86,8 @@ func (c *closingConn) Read(p []byte) (int, error) {
 	return c.received(n, rights, err)
 }
 
-// ReadNow reads what has arrived, also after the read deadline. It fails with EAGAIN instead of waiting.
+// ReadNow reads the bytes that have arrived, also after the read deadline. It fails with EAGAIN instead
+// of waiting.
 func (c *closingConn) ReadNow(p []byte) (n int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

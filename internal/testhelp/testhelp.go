@@ -80,7 +80,7 @@ func Tree(tb testing.TB, dir string) []string {
 	return all
 }
 
-// Echo sends back what the connections of l send, until l is closed.
+// Echo sends the bytes of each connection of l back to it, until l is closed.
 func Echo(l net.Listener) {
 	for {
 		conn, err := l.Accept()

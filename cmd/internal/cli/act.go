@@ -72,7 +72,7 @@ code of its command, 124 while that goes on, or 1.`,
 	return c
 }
 
-// act carries out an action, and returns its observation, and that as JSON with what it changed if that is asked for.
+// act carries out an action, and returns its observation, and that as JSON with its changes if these are asked for.
 func act(ctx context.Context, c *client.Client, request api.Request) (o api.Observation, data []byte, err error) {
 	var changes *api.Changes
 	if request.Changes == "" {

@@ -132,7 +132,7 @@ func (a *attempt) open(ctx context.Context) error {
 	return a.p.printRestored(a.tableOr(), a.sandbox, &restored)
 }
 
-// tableOr returns the format for an answer that is no output of a command: a table in the place of text.
+// tableOr returns the format for an answer that is not the output of a command: a table instead of text.
 func (a *attempt) tableOr() *output.Format {
 	format := *a.format
 	if format.Value == "text" {
@@ -171,7 +171,7 @@ type attemptInfo struct {
 // Table is not used.
 func (attemptInfo) Table() [][]string { return nil }
 
-// run runs the command, and keeps or discards what it changed.
+// run runs the command, and keeps or discards its changes.
 func (a *attempt) run(ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags) error {
 	text := a.format.Value == "text"
 	stream := a.p.newStream(a.client, random.UUID7())

@@ -111,7 +111,7 @@ type execFlags struct {
 	feed    bool // standard input is the command's
 	tty     bool // it has a terminal of its own
 	detach  bool // it is not waited for
-	changes bool // what it changes is shown
+	changes bool // its changes are shown
 
 	ephemeral bool // its sandbox is removed afterwards
 
@@ -201,7 +201,7 @@ func (f *execFlags) line(words []string) string {
 	if f.workDir != "" {
 		line = "(cd -- " + shellquote.Word(f.workDir) + " && " + line + ")"
 	}
-	if f.feed { // around all else: what fails must not leave the input behind
+	if f.feed { // around all else: a failure must not leave the input behind
 		line = "{ rm -rf -- " + f.inputDir + "; " + line + "; } <" + f.inputDir + "/" + inputName
 	}
 	return line

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Reclaim removes segments of which less than half is live, after it copied what is. It returns the number of bytes that the
-// store became smaller by. What is not live in other segments remains, and can be had until they go. live is called
-// while the store is locked.
+// Reclaim removes segments of which less than half is live, after it copied the live part. It returns the number of
+// bytes that the store became smaller by. Contents that are not live in other segments remain, and can be had until
+// these go. live is called while the store is locked.
 func (s *Store) Reclaim(live func(Sum) bool) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

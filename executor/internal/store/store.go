@@ -66,8 +66,8 @@ type Sum = [sha256.Size]byte
 type Config struct {
 	// Dir is the directory, for this process's user alone; see [hostpath.OpenPrivate]. "" keeps contents in memory.
 	Dir string
-	// MaxBytes bounds all segments together; 0 means a tenth of what is free and theirs, at most 2 GiB. On tmpfs, which is
-	// memory, the store takes a quarter of the file system at most.
+	// MaxBytes bounds all segments together; 0 means a tenth of the free space and their own, at most 2 GiB. On tmpfs,
+	// which is memory, the store takes a quarter of the file system at most.
 	MaxBytes int64
 }
 
@@ -184,7 +184,7 @@ func (s *Store) load(n uint64, last bool) error {
 	return nil
 }
 
-// Close closes the store. What is kept remains for the next one.
+// Close closes the store. Its contents remain for the next one.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,13 +214,14 @@ func (s *Store) Has(sum Sum) bool {
 	return ok && !s.closed
 }
 
-// Evictions is how often contents were lost: as long as it is the same, what was kept is.
+// Evictions is how often contents were lost: while it does not change, everything that
+// was kept is there.
 func (s *Store) Evictions() uint32 { return s.evictions.Load() }
 
 // Stats are numbers of a store.
 type Stats struct {
 	Contents int
-	// Bytes is what the segments take, Bound what they may take.
+	// Bytes is the size of all segments, Bound the most that they may take.
 	Bytes, Bound int64
 }
 

@@ -32,7 +32,7 @@ type Detector struct {
 }
 
 // Pass returns the typed bytes that are for the other side, and whether the keys were
-// typed; it drops what follows them.
+// typed; it drops the bytes behind them.
 func (d *Detector) Pass(typed []byte) (through []byte, found bool) {
 	for _, c := range typed {
 		for d.seen > 0 && c != d.Keys[d.seen] {

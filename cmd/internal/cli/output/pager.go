@@ -41,7 +41,7 @@ func (s *Streams) Colored(c *Color) (style Style, person bool) {
 var defaultPager = []string{"less", "-FRX"}
 
 // Page has write write to the person's pager where standard output is a terminal, and otherwise, or where there is no
-// pager, to standard output. What it writes must be harmless to a terminal. Ctrl-C is the pager's meanwhile.
+// pager, to standard output. Its output must be harmless to a terminal. Ctrl-C is the pager's meanwhile.
 func (s *Streams) Page(write func(w io.Writer) error) error {
 	pager := s.pager()
 	if pager == "" {

@@ -102,8 +102,8 @@ func escape(text []byte, write func(out []byte, r rune) []byte) []byte {
 
 func unseen(r rune) bool { return !unicode.IsGraphic(r) && r != '\n' && r != '\t' }
 
-// WindowWidth is how many columns the terminal of standard output has, 0 where it is
-// none: what programs read is not cut.
+// WindowWidth is how many columns the terminal of standard output has, 0 where that
+// is not a terminal: a program gets whole cells.
 func (s *Streams) WindowWidth() int {
 	style, _ := s.Style()
 	return style.Width
@@ -113,7 +113,7 @@ func (s *Streams) WindowWidth() int {
 const columnGap = 3
 
 // WriteTable writes rows with their columns aligned, and cuts cells where a row is wider
-// than most columns of a terminal; 0 means any width. What is in a cell may come from a
+// than most columns of a terminal; 0 means any width. The text of a cell may come from a
 // sandbox: nothing in it moves a cursor.
 func WriteTable(w io.Writer, rows [][]string, most int) error {
 	return new(table).write(w, rows, most)

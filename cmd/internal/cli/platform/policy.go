@@ -137,8 +137,8 @@ func ParseRules(flag string, texts []string) ([]egress.Rule, error) {
 	return all, nil
 }
 
-// ReadPolicy reads a network policy from a file in YAML or JSON. The error names the line of what
-// is wrong. A policy that is not whole is not checked, and secrets without a value keep the one that
+// ReadPolicy reads a network policy from a file in YAML or JSON. The error names the line with the
+// mistake. A policy that is not whole is not checked, and secrets without a value keep the one that
 // a sandbox has.
 func (p *Platform) ReadPolicy(name string, whole bool) (egress.Policy, error) {
 	file, err := p.OpenFile(name)

@@ -29,8 +29,8 @@ type Unpacking struct {
 	Dest string // a path of this machine
 	// Name is the new name of the archive's first member if Dest is a directory.
 	Name string
-	// Content unpacks what is in the archive's directory, and not that itself, if
-	// Dest is a directory.
+	// Content unpacks the content of the archive's directory, and not that itself,
+	// if Dest is a directory.
 	Content bool
 	Open    Open
 	LeftOut func(text string)
