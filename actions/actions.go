@@ -326,12 +326,7 @@ func (m *Manager) Settle(limit time.Duration) {
 		m.work.Wait()
 		close(settled)
 	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-settled:
-	case <-timer.C:
-	}
+	channel.ClosedWithin(settled, limit)
 }
 
 // maxText bounds the text of an action that the journal keeps, in bytes.

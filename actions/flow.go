@@ -40,14 +40,12 @@ func (f *Flow) add(ctx context.Context, n int) {
 	for !f.over && !f.suspended && f.ahead > flowWindow && ctx.Err() == nil {
 		changed := f.changed
 		f.mu.Unlock()
-		timer := time.NewTimer(flowTime)
 		select {
 		case <-changed:
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(flowTime):
 			f.Leave()
 		}
-		timer.Stop()
 		f.mu.Lock()
 	}
 }

@@ -102,13 +102,11 @@ func (r *Run) owns(o api.Origin, until time.Time) bool {
 // programID returns the process id of the program of an exec; 0 where it has none. A program may ask
 // for a connection before its action is told that it runs.
 func (r *Run) programID(until time.Time) int {
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
 	select {
 	case <-r.started:
 		return r.program.PID()
 	case <-r.done:
-	case <-timer.C:
+	case <-time.After(time.Until(until)):
 	}
 	return 0
 }

@@ -71,11 +71,9 @@ func (r *Run) Queue() { r.action.Queue() }
 
 // Wait waits at most limit for the end of the action, and reports whether it ended.
 func (r *Run) Wait(ctx context.Context, limit time.Duration) bool {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-r.done:
-	case <-timer.C:
+	case <-time.After(limit):
 	case <-ctx.Done():
 	}
 	return channel.Closed(r.done)

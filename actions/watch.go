@@ -67,13 +67,11 @@ func (m *Manager) WatchChanges(ctx context.Context, w Watching) error {
 			}
 			sent = time.Now()
 		}
-		timer := time.NewTimer(watchTime)
 		select {
 		case <-moved:
-		case <-timer.C:
+		case <-time.After(watchTime):
 		case <-ctx.Done():
 		}
-		timer.Stop()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -474,15 +474,12 @@ func (c *claiming) awaitOnce(ctx context.Context, uid types.UID, each func(waiti
 			return pod, warm, err
 		}
 		each(waiting)
-		timer := time.NewTimer(lookAgain)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil, false, context.Cause(ctx)
 		case _, open = <-w.ResultChan():
-		case <-timer.C:
+		case <-time.After(lookAgain):
 		}
-		timer.Stop()
 	}
 	return nil, false, channel.Sleep(ctx, createPause)
 }

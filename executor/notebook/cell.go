@@ -57,9 +57,7 @@ func (k *kernel) run(cell Cell) Result {
 	}
 	var limit <-chan time.Time
 	if cell.Timeout >= 0 {
-		timer := time.NewTimer(cell.Timeout)
-		defer timer.Stop()
-		limit = timer.C
+		limit = time.After(cell.Timeout)
 	}
 	result := Result{Python: k.python}
 	killed := false
@@ -92,8 +90,7 @@ func (k *kernel) run(cell Cell) Result {
 func (k *kernel) finish(c *cell) (killed bool) {
 	again := time.NewTicker(interruptTime)
 	defer again.Stop()
-	grace := time.NewTimer(graceTime)
-	defer grace.Stop()
+	grace := time.After(graceTime)
 	for {
 		k.interrupt(c)
 		select {
@@ -102,7 +99,7 @@ func (k *kernel) finish(c *cell) (killed bool) {
 		case <-k.gone:
 			return false
 		case <-again.C:
-		case <-grace.C:
+		case <-grace:
 			k.tree.Kill()
 			<-k.gone
 			return true
@@ -131,13 +128,11 @@ func (k *kernel) hidden(code string, limit time.Duration) (out *output, done boo
 	if err != nil {
 		return out, false
 	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-c.done:
 		return out, true
 	case <-k.gone:
-	case <-timer.C:
+	case <-time.After(limit):
 		k.finish(c)
 	}
 	return out, false

@@ -161,15 +161,12 @@ func (k *kernel) awaitOutput() error {
 		if err != nil {
 			return err
 		}
-		again := time.NewTimer(time.Second)
 		select {
 		case <-c.done:
-			again.Stop()
 			return nil
 		case <-k.dead:
-			again.Stop()
 			return errEnded
-		case <-again.C:
+		case <-time.After(time.Second):
 		}
 	}
 }

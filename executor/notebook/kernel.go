@@ -177,14 +177,12 @@ func (k *kernel) awaitReady(ctx context.Context, program string) error {
 	k.readers.Go(func() { ready <- k.connect(program) })
 	k.readers.Go(func() { _, _ = io.Copy(k.complaint, k.errors) }) // the end of a pipe is no error
 	go k.wait()
-	limit := time.NewTimer(startTime)
-	defer limit.Stop()
 	var err error
 	select {
 	case err = <-ready:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-limit.C:
+	case <-time.After(startTime):
 		err = fmt.Errorf("%s has no kernel ready within %v", program, startTime)
 	}
 	if err == nil {

@@ -114,9 +114,7 @@ func (p *Process) Forget() { p.engine.cfg.Marks.Remove(p.mark) }
 func (p *Process) Wait(ctx context.Context, limit time.Duration) (Result, error) {
 	var late <-chan time.Time
 	if limit >= 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		late = timer.C
+		late = time.After(limit)
 	}
 	select {
 	case <-p.over:

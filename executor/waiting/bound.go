@@ -19,11 +19,10 @@ func NewBound(most int, limit time.Duration) *Bound {
 // limit. Otherwise it may go on, as one of them, and should end at the time that it was given.
 func (b *Bound) Do(look func(until time.Time)) bool {
 	until := time.Now().Add(b.limit)
-	timer := time.NewTimer(b.limit)
-	defer timer.Stop()
+	over := time.After(b.limit)
 	select {
 	case b.looks <- struct{}{}:
-	case <-timer.C:
+	case <-over:
 		return false
 	}
 	done := make(chan struct{})
@@ -35,7 +34,7 @@ func (b *Bound) Do(look func(until time.Time)) bool {
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-over:
 		return false
 	}
 }

@@ -157,9 +157,7 @@ func (k *Keeper[T]) Use(ctx context.Context, name string, limit time.Duration, u
 	}
 	var over <-chan time.Time
 	if limit >= 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		over = timer.C
+		over = time.After(limit)
 	}
 	if err := k.awaitTurn(ctx, s, over); err != nil {
 		k.leave(s)
@@ -517,7 +515,7 @@ func (k *Keeper[T]) get(ctx context.Context, s *session[T]) (value T, err error)
 	return value, err
 }
 
-// Renew starts a new value in the place of a session's, while the old one ends. ctx
+// Renew replaces the value of a session by a new one, while the old one ends. ctx
 // bounds the wait for the start.
 func (k *Keeper[T]) Renew(ctx context.Context, name string) error {
 	s := newSession[T](name)

@@ -93,11 +93,9 @@ type answer struct {
 // run does a task in a child, whose input is the file, and decodes its result, from an answer of at most
 // most bytes. The error is a *Error, one of the errors of limits, or that of starting the child.
 func (p *Pool) run(t task, input *os.File, most int, result any) error {
-	late := time.NewTimer(p.wait) // a child that hangs in a file system may outlive its time
-	defer late.Stop()
 	select {
 	case p.turns <- struct{}{}:
-	case <-late.C:
+	case <-time.After(p.wait): // a child that hangs in a file system may outlive its time
 		return ErrBusy
 	}
 	defer func() { <-p.turns }()
