@@ -21,8 +21,8 @@ import (
 const guessSample = 4096
 
 // legacy are the charsets that files without a mark are guessed to be in, the likeliest first. A statistical detector
-// (ICU's, in Go) was tried on short texts: it reports "café crème" as Czech and "Привет" as Arabic. In a few words only the
-// combination of letters tells these charsets apart.
+// (ICU's, in Go) was tried on short texts: it reports "café crème" as Czech and "Привет" as Arabic. In a few words only
+// the combination of letters tells these charsets apart.
 var legacy = []candidate{
 	{"windows-1252", charmap.Windows1252, letters("éèêëàâäáãåçñóòôöúùûüíìîïøæœß")},
 	{"windows-1251", charmap.Windows1251, cyrillic},
@@ -53,8 +53,8 @@ func letters(lower string) func(rune) bool {
 
 var declaration = lazyregexp.New(`(?i)(?:coding|charset|encoding)\s*[:=]\s*["']?([a-z][-\w]{2,30})`)
 
-// guessCharset returns the most likely charset of bytes that are not UTF-8. It uses a declaration in the first lines, as in
-// Python, XML and HTML; else UTF-8 if most bytes are valid; else the frequency of letters.
+// guessCharset returns the most likely charset of bytes that are not UTF-8. It uses a declaration in the first lines,
+// as in Python, XML and HTML; else UTF-8 if most bytes are valid; else the frequency of letters.
 func guessCharset(raw []byte) charset {
 	if c, ok := declared(raw); ok {
 		return c
@@ -140,8 +140,8 @@ func highSample(raw []byte) []byte {
 	return sample
 }
 
-// score rates bytes as text in a charset, per byte with the high bit: about 2 for ordinary words, below 0 for nonsense. It
-// returns false for bytes that are invalid in the charset.
+// score rates bytes as text in a charset, per byte with the high bit: about 2 for ordinary words, below 0 for nonsense.
+// It returns false for bytes that are invalid in the charset.
 func (c candidate) score(raw []byte) (float64, bool) {
 	body, ok := charset{c.name, c.coding}.decode(raw)
 	if !ok {
@@ -222,8 +222,8 @@ func script(r rune) *unicode.RangeTable {
 	return nil
 }
 
-// wideWeight rates how frequent an East Asian character is. The standards put frequent characters into the first rows, which
-// the first byte of the code names.
+// wideWeight rates how frequent an East Asian character is. The standards put frequent characters into the first rows,
+// which the first byte of the code names.
 func wideWeight(coding encoding.Encoding, r rune) float64 {
 	code, err := coding.NewEncoder().String(string(r))
 	if err != nil || len(code) < 2 {

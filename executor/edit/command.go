@@ -48,18 +48,20 @@ type Command struct {
 	// Regex makes str_replace search for OldStr as an expression of RE2, in which NewStr names groups as $1 and ${name}.
 	// Expected and AllowMultiple count the matches. Only the dialect OpenHands has it.
 	Regex bool
-	// Edits are used by str_replace and replace instead of OldStr and NewStr: each works on the result of the previous one,
-	// and either all are made or none.
+	// Edits are used by str_replace and replace instead of OldStr and NewStr: each works on the result of the previous
+	// one, and either all are made or none.
 	Edits []Replacement
-	// Native makes the refusal of a file above the limit of its size name another way to edit it. Dialects keep their words.
+	// Native makes the refusal of a file above the limit of its size name another way to edit it. Dialects keep their
+	// words.
 	Native bool
 	// IfSHA256 is the hexadecimal hash that the file must have, otherwise the command fails with CodeConflict; "" for any.
 	IfSHA256 string
 	// Content is the text of write.
 	Content *string
-	// Start and End are the first and the last line that write replaces, and of those in which str_replace searches, counted
-	// from 1 as a whole view numbers them, so that the empty line after a final line end counts too. 0 means the default:
-	// Start 1, End -1, which is the last line. Start -1 makes write append. Only the dialect OpenHands has them for str_replace.
+	// Start and End are the first and the last line that write replaces, and of those in which str_replace searches,
+	// counted from 1 as a whole view numbers them, so that the empty line after a final line end counts too. 0 means the
+	// default: Start 1, End -1, which is the last line. Start -1 makes write append. Only the dialect OpenHands has them
+	// for str_replace.
 	Start, End int
 
 	unrecorded bool // keep the change out of the undo history

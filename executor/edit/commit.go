@@ -7,8 +7,8 @@ import (
 	"io/fs"
 )
 
-// apply writes changes to a file and records them. The caller chooses the form of the diff, and tell returns the text for
-// the agent from the diff and the new view.
+// apply writes changes to a file and records them. The caller chooses the form of the diff, and tell returns the text
+// for the agent from the diff and the new view.
 func (e *Editor) apply(
 	p place, f *file, t *text, changes []change, diff func(path, before, after string) string, tell func(diff, view string) string,
 ) (Result, error) {
@@ -37,8 +37,8 @@ func (e *Editor) splice(p place, t *text, changes []change) (raw []byte, view st
 	return t.splice(changes)
 }
 
-// applyEach makes replacements one after the other, each in the result of the previous one, and writes the file once. find
-// finds the places of one. If one fails, nothing is written and the error names it.
+// applyEach makes replacements one after the other, each in the result of the previous one, and writes the file once.
+// find finds the places of one. If one fails, nothing is written and the error names it.
 func (e *Editor) applyEach(
 	p place, f *file, t *text, edits []Replacement, find func(view string, r Replacement) ([]change, error),
 ) (Result, error) {

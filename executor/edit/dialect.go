@@ -8,8 +8,8 @@ import (
 	"github.com/actiond/actiond/internal/shorten"
 )
 
-// Dialect names the editor whose rules and messages a command follows. All dialects use the same engine, so the promises of
-// this package hold in each.
+// Dialect names the editor whose rules and messages a command follows. All dialects use the same engine, so the
+// promises of this package hold in each.
 type Dialect string
 
 // The dialects.
@@ -54,7 +54,8 @@ func (e *Editor) limit(d Dialect) int64 {
 	return e.maxEdit
 }
 
-// numbered shows lines with their numbers, beginning with start. A text that ends in a line feed shows an empty last line.
+// numbered shows lines with their numbers, beginning with start. A text that ends in a line feed shows an empty last
+// line.
 func (d Dialect) numbered(what, body string, start int) string {
 	body, gap := printable(body), "\t"
 	switch d {

@@ -18,9 +18,9 @@ const (
 	maxWriteDiff = 256 << 10
 )
 
-// unifiedDiff returns the diff of two texts that Python's difflib.unified_diff gives for texts split at line feeds, without
-// context lines, with the same name twice, and without white space at the ends of lines; "" for equal texts. Clients of
-// OpenHands compare it as a whole. For more than exactLines it is lineDiff.
+// unifiedDiff returns the diff of two texts that Python's difflib.unified_diff gives for texts split at line feeds,
+// without context lines, with the same name twice, and without white space at the ends of lines; "" for equal texts.
+// Clients of OpenHands compare it as a whole. For more than exactLines it is lineDiff.
 func unifiedDiff(path, before, after string) string {
 	if before == after || strings.Count(before, "\n")+strings.Count(after, "\n")+2 > exactLines {
 		return lineDiff(path, before, after)
@@ -44,7 +44,8 @@ func diffBelow(others int, path, before, after string) string {
 	return printDiff(path, before, after, others+above, linediff.Shortest(before, after))
 }
 
-// writeDiff is lineDiff, but of a change of more than maxWriteDiff bytes it returns the names, the range, and the sizes.
+// writeDiff is lineDiff, but of a change of more than maxWriteDiff bytes it returns the names, the range, and the
+// sizes.
 func writeDiff(path, before, after string) string {
 	a, b, above := linediff.Cut(before, after)
 	if len(a)+len(b) <= maxWriteDiff {

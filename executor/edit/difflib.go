@@ -2,9 +2,9 @@ package edit
 
 import "github.com/actiond/actiond/executor/internal/linediff"
 
-// difflib returns the hunks between the equal lines that Python's difflib.SequenceMatcher finds: the longest run of equal
-// lines first, the uppermost of several, and then the same above and below it. A line that makes up more than a hundredth
-// of a long text does not begin a run. a and b are lines by number, below count.
+// difflib returns the hunks between the equal lines that Python's difflib.SequenceMatcher finds: the longest run of
+// equal lines first, the uppermost of several, and then the same above and below it. A line that makes up more than a
+// hundredth of a long text does not begin a run. a and b are lines by number, below count.
 func difflib(a, b []rune, count int) []linediff.Hunk {
 	m := &matcher{a: a, b: b, places: make([][]int, count), run: make([]int, len(b)+1), last: make([]int, len(b)+1)}
 	popular := len(b)

@@ -17,13 +17,14 @@ const (
 	chunkLines, maxChunks = 20, 3
 )
 
-// Draft is the new version of a part of a file. A placeholder such as "# ... existing code ..." replaces lines that stay.
+// Draft is the new version of a part of a file. A placeholder such as "# ... existing code ..." replaces lines that
+// stay.
 type Draft struct {
 	// Path may be relative to Dir.
 	Path, Dir string
 	Content   string
-	// Start and End are the first and the last line that the draft replaces, counted from 1. End -1 is the end of the file,
-	// Start -1 appends. The empty line after a final line end counts too.
+	// Start and End are the first and the last line that the draft replaces, counted from 1. End -1 is the end of the
+	// file, Start -1 appends. The empty line after a final line end counts too.
 	Start, End int
 	// IfSHA256 is the hash that the file must have, "" for any.
 	IfSHA256 string
@@ -40,9 +41,9 @@ type Merged struct {
 }
 
 // Merge merges a draft into a file, or creates the file. Without a placeholder the draft replaces its lines. With
-// placeholders, each stretch of the draft between them must begin and end with lines that occur in the file, in the same
-// order and each at one possible place: the lines in between are replaced and the rest stays. Where the draft begins or ends
-// without a placeholder, so do its lines.
+// placeholders, each stretch of the draft between them must begin and end with lines that occur in the file, in the
+// same order and each at one possible place: the lines in between are replaced and the rest stays. Where the draft
+// begins or ends without a placeholder, so do its lines.
 //
 // Merge returns an *Error if it fails or if the draft is ambiguous; the file is then unchanged.
 func (e *Editor) Merge(d Draft) (Merged, error) {
@@ -217,8 +218,8 @@ var (
 		`)$`)
 )
 
-// isPlaceholder reports whether a line is a placeholder for lines that stay. It must look like a comment or have dots around
-// it, so that prose with the word "unchanged" does not count.
+// isPlaceholder reports whether a line is a placeholder for lines that stay. It must look like a comment or have dots
+// around it, so that prose with the word "unchanged" does not count.
 func isPlaceholder(line string) bool {
 	line = trimSpace(line)
 	if len(line) > 120 {
@@ -315,8 +316,8 @@ func (s stretch) text(old string) string {
 	return text
 }
 
-// anchor finds the lines of the window at which the stretches begin and end. above is the number of lines before the window.
-// If begins or ends is set, the draft has no placeholder before the first or after the last stretch.
+// anchor finds the lines of the window at which the stretches begin and end. above is the number of lines before the
+// window. If begins or ends is set, the draft has no placeholder before the first or after the last stretch.
 func anchor(window []string, stretches []stretch, above int, begins, ends bool) error {
 	if len(stretches) > len(window) {
 		return refuse(CodeNoMatch, "The draft has %d stretches between placeholders, and the range has %d lines. Each stretch must begin "+

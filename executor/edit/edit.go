@@ -1,12 +1,12 @@
 // Package edit views, creates, edits and undoes files for agents. Bytes that an edit does not touch stay unchanged.
 //
-// The editor reads a file as bytes, detects its byte order mark, encoding and line ends, searches a decoded view with plain
-// line feeds, and writes the result by splicing bytes. Line ends, encoding, mode, owner and links stay. An edit that would
-// damage the file is refused and leaves it unchanged. A change can be undone until the file changes again.
+// The editor reads a file as bytes, detects its byte order mark, encoding and line ends, searches a decoded view with
+// plain line feeds, and writes the result by splicing bytes. Line ends, encoding, mode, owner and links stay. An edit
+// that would damage the file is refused and leaves it unchanged. A change can be undone until the file changes again.
 //
 // A [Dialect] translates parameters and messages; all dialects use this engine. [Editor.Do] runs the editor commands,
-// [Editor.Read] and [Editor.Write] the default read and write of OpenHands, [Editor.Overwrite] and [Editor.ReadLines] the
-// tools of Gemini, [Editor.Patch] a patch, and [Editor.Merge] a draft.
+// [Editor.Read] and [Editor.Write] the default read and write of OpenHands, [Editor.Overwrite] and [Editor.ReadLines]
+// the tools of Gemini, [Editor.Patch] a patch, and [Editor.Merge] a draft.
 package edit
 
 import (
@@ -31,31 +31,35 @@ const (
 	DefaultMaxReadSize = 64 << 20
 )
 
-// Config configures an [Editor]. The zero value works with the rights of the process and keeps the undo history in memory.
+// Config configures an [Editor]. The zero value works with the rights of the process and keeps the undo history in
+// memory.
 type Config struct {
 	// Root is the working directory of the server. It is used only to suggest a path where a relative one was given.
 	Root string
-	// StateDir holds the undo history but for the contents, so that it survives a restart, and the old bytes of files that are
-	// being written in place. The directory is created if it does not exist, is restricted to mode 0700, must belong to this
-	// process's user and must not be a symbolic link. "" means that nothing survives a restart.
+	// StateDir holds the undo history but for the contents, so that it survives a restart, and the old bytes of files that
+	// are being written in place. The directory is created if it does not exist, is restricted to mode 0700, must belong
+	// to this process's user and must not be a symbolic link. "" means that nothing survives a restart.
 	StateDir string
-	// Contents returns the store that is to have the contents before edits. It is called from the first edit on. nil keeps the
-	// whole history in memory.
+	// Contents returns the store that is to have the contents before edits. It is called from the first edit on. nil keeps
+	// the whole history in memory.
 	Contents func() (*store.Store, error)
 	// Reclaim makes room in that store, and keeps the contents for which [Editor.Needs] is true; nil means that
 	// nothing else uses the store.
 	Reclaim func() error
-	// Older is called by New if it removes the history of an earlier version, with the number of its edits; nil calls nothing.
+	// Older is called by New if it removes the history of an earlier version, with the number of its edits; nil calls
+	// nothing.
 	Older func(edits int)
-	// Link is called by New for each symbolic link that it removes in the place of its own files, with its path; nil calls nothing.
+	// Link is called by New for each symbolic link that it removes in the place of its own files, with its path; nil calls
+	// nothing.
 	Link func(path string)
-	// PutBack is called by New for each file that an earlier editor of StateDir was writing in place when its process ended:
-	// without an error where the file has its old bytes and mode again. The path is "" where it is not known. nil calls nothing.
+	// PutBack is called by New for each file that an earlier editor of StateDir was writing in place when its process
+	// ended: without an error where the file has its old bytes and mode again. The path is "" where it is not known. nil
+	// calls nothing.
 	PutBack func(path string, err error)
 	// Temps records the temporary files that edits make; nil records nothing.
 	Temps *files.Ledger
-	// User is the user that files are accessed as; nil means the user of this process. The undo history is read and written
-	// with the server's own rights.
+	// User is the user that files are accessed as; nil means the user of this process. The undo history is read and
+	// written with the server's own rights.
 	User *identity.User
 	// MaxFileSize bounds the files that editor commands view and edit; 0 means DefaultMaxFileSize.
 	MaxFileSize int64
@@ -66,8 +70,8 @@ type Config struct {
 	MaxMemory int64
 }
 
-// Editor edits files. Its methods may be called concurrently: edits of one path take turns, edits of different paths do not
-// wait for each other. Close waits for its goroutines, which remove files of the undo history.
+// Editor edits files. Its methods may be called concurrently: edits of one path take turns, edits of different paths do
+// not wait for each other. Close waits for its goroutines, which remove files of the undo history.
 type Editor struct {
 	root    string
 	as      func(func() error) error // runs file system work as the user; tests replace it
@@ -167,8 +171,8 @@ func (e *Editor) openState(c *Config) (err error) {
 // Needs reports whether a content is needed to undo an edit.
 func (e *Editor) Needs(sum store.Sum) bool { return e.history.needs(sum) }
 
-// Close releases the state directory. Its history stays for the next editor. Commands after Close can edit files but can
-// neither record nor undo a change.
+// Close releases the state directory. Its history stays for the next editor. Commands after Close can edit files but
+// can neither record nor undo a change.
 func (e *Editor) Close() error {
 	return e.close()
 }

@@ -39,8 +39,8 @@ const (
 	CodeCommandFailed   Code = "command_failed" // the system failed, such as by an input/output error
 )
 
-// Error is the reason why a command was refused or failed. The file is then unchanged. All methods of [Editor] except Close
-// return errors of this type.
+// Error is the reason why a command was refused or failed. The file is then unchanged. All methods of [Editor] except
+// Close return errors of this type.
 type Error struct {
 	Code    Code
 	Message string // for the agent

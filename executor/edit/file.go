@@ -26,9 +26,9 @@ type file struct {
 // keepsInode reports whether the file must keep its inode, because it has other names or extended attributes.
 func (f *file) keepsInode() bool { return f.stat.Nlink > 1 || f.named }
 
-// load reads the file at a place. It never blocks on a file that is not regular: it checks the type before opening, because
-// opening alone can have effects, and again on the descriptor, because the name can change in between.
-// It fails with files.ErrNotRegular, with errTooLarge above limit bytes, with CodeConflict if the file does not have the wanted
+// load reads the file at a place. It never blocks on a file that is not regular: it checks the type before opening,
+// because opening alone can have effects, and again on the descriptor, because the name can change in between. It fails
+// with files.ErrNotRegular, with errTooLarge above limit bytes, with CodeConflict if the file does not have the wanted
 // hash, and with errors of the system.
 func (e *Editor) load(p place, limit int64) (f *file, err error) {
 	if p.info != nil && !p.info.Mode().IsRegular() {
@@ -69,8 +69,8 @@ func readFile(path string, limit int64) (*file, error) {
 	return f, nil
 }
 
-// drain reads a whole file of about size bytes. It fails with errTooLarge above limit, and with files.ErrNotRegular if reading
-// would block.
+// drain reads a whole file of about size bytes. It fails with errTooLarge above limit, and with files.ErrNotRegular if
+// reading would block.
 func drain(r *os.File, size, limit int64) ([]byte, error) {
 	in := files.NonBlockingReader(r)
 	// One byte more than the size shows the end of the file without growing the buffer.
@@ -118,8 +118,8 @@ func (f *file) unchanged() error {
 	return f.sameVersion(info)
 }
 
-// sameVersion compares sizes and times. Inode numbers are not compared: on overlay file systems a file may get another one
-// when it is first opened for writing.
+// sameVersion compares sizes and times. Inode numbers are not compared: on overlay file systems a file may get another
+// one when it is first opened for writing.
 func (f *file) sameVersion(now fs.FileInfo) error {
 	if now.Size() != f.info.Size() || !now.ModTime().Equal(f.info.ModTime()) {
 		return errChanged

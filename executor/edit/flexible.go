@@ -28,12 +28,12 @@ type match struct {
 	changes  []change
 }
 
-// findGemini finds the places of a replacement: exactly; else as lines that are equal without surrounding white space; else
-// as a sequence of words with any white space between them; else, if fuzzy is set, as the most similar lines. The first
-// strategy with a match decides. Except after an exact match, the replacement takes the indentation of its place.
+// findGemini finds the places of a replacement: exactly; else as lines that are equal without surrounding white space;
+// else as a sequence of words with any white space between them; else, if fuzzy is set, as the most similar lines. The
+// first strategy with a match decides. Except after an exact match, the replacement takes the indentation of its place.
 //
-// A replacement keeps the final line end of a file, unless it removes all text. In a file without a final line end, the text
-// to find may have one, and none is added.
+// A replacement keeps the final line end of a file, unless it removes all text. In a file without a final line end, the
+// text to find may have one, and none is added.
 func findGemini(p place, view string, r Replacement, fuzzy bool) (match, error) {
 	old, replacement := lineFeeds(r.Old), lineFeeds(r.New)
 	m := match{"exact", replaceEach(view, old, replacement)}
@@ -137,8 +137,8 @@ func removesAll(view string, changes []change) bool {
 	return rest == 0 || rest == 1 && end == len(view)-1 && view[end] == '\n'
 }
 
-// flexible finds the lines that equal those of old without surrounding white space. It reads the text once (Knuth, Morris
-// and Pratt) and holds only as many lines as old has, since a text may have as many lines as bytes.
+// flexible finds the lines that equal those of old without surrounding white space. It reads the text once (Knuth,
+// Morris and Pratt) and holds only as many lines as old has, since a text may have as many lines as bytes.
 func flexible(view, old, replacement string) []change {
 	want := mapped(strings.Split(old, "\n"), trimSpace)
 	if strings.Join(want, "") == "" {
@@ -188,8 +188,8 @@ func indentation(line string) string {
 	return line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 }
 
-// indented gives the first line of a text an indentation; the other lines keep theirs relative to it. Blank lines become
-// empty.
+// indented gives the first line of a text an indentation; the other lines keep theirs relative to it. Blank lines
+// become empty.
 func indented(text, indent string) string {
 	lines := strings.Split(text, "\n")
 	from := indentation(lines[0])
@@ -207,7 +207,8 @@ func indented(text, indent string) string {
 	return strings.Join(lines, "\n")
 }
 
-// byTokens finds the words and brackets of old in order, from the beginning of a line, with any white space between them.
+// byTokens finds the words and brackets of old in order, from the beginning of a line, with any white space between
+// them.
 func byTokens(view, old, replacement string) []change {
 	var spaced strings.Builder
 	for _, r := range old {
@@ -240,7 +241,8 @@ func byTokens(view, old, replacement string) []change {
 	return changes
 }
 
-// tokensAt returns the end of tokens that begin at an offset, after blanks, or 0. looked is the number of bytes examined.
+// tokensAt returns the end of tokens that begin at an offset, after blanks, or 0. looked is the number of bytes
+// examined.
 func tokensAt(view string, start int, tokens []string) (end, looked int) {
 	at := start + len(indentation(view[start:]))
 	for i, token := range tokens {
@@ -324,8 +326,8 @@ func newPhrase(lines []string) phrase {
 	return p
 }
 
-// distance returns the part of p by which another phrase differs, and whether it is below the threshold. White space counts
-// for a tenth.
+// distance returns the part of p by which another phrase differs, and whether it is below the threshold. White space
+// counts for a tenth.
 func (p phrase) distance(q phrase) (float64, bool) {
 	length := float64(len(p.raw))
 	if n := len(p.raw) - len(q.raw); n > len(p.raw) || -n > len(p.raw) {

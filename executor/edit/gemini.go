@@ -96,8 +96,8 @@ func checkGemini(r Replacement, several bool) error {
 
 var omitted = lazyregexp.New(`^(?:rest of(?: methods?| code)?|unchanged (?:code|methods?))$`)
 
-// omissions returns the placeholder lines of a text in a normal form. A placeholder is an optional //, optional parentheses,
-// words for the missing text, and dots.
+// omissions returns the placeholder lines of a text in a normal form. A placeholder is an optional //, optional
+// parentheses, words for the missing text, and dots.
 func omissions(text string) map[string]bool {
 	found := map[string]bool{}
 	if !strings.Contains(text, "...") {
@@ -190,9 +190,10 @@ func excerpt(view string, ranges []lineRange) string {
 	return clipped(printable(out.String()))
 }
 
-// Overwrite is Gemini's write_file: it replaces the whole content of a file, or creates the file. A file with CRLFs keeps its
-// line ends, a file with a byte order mark keeps the mark and its encoding. A relative path is taken from dir; want is the
-// hash that the file must have, "" for any. Overwrite returns an *Error on failure; the file is then unchanged.
+// Overwrite is Gemini's write_file: it replaces the whole content of a file, or creates the file. A file with CRLFs
+// keeps its line ends, a file with a byte order mark keeps the mark and its encoding. A relative path is taken from
+// dir; want is the hash that the file must have, "" for any. Overwrite returns an *Error on failure; the file is then
+// unchanged.
 func (e *Editor) Overwrite(path, dir, content, want string) (Result, error) {
 	c := Command{Dialect: Gemini, Path: cleanPath(e.findName(dir, path, true)), Content: &content, IfSHA256: want}
 	r, err := e.overwriteAll(c)
@@ -242,8 +243,8 @@ func (e *Editor) overwriteAll(c Command) (Result, error) {
 	return r, nil
 }
 
-// replaced encodes new content with the byte order mark, the encoding and the line ends of the old one. It also returns the
-// old view.
+// replaced encodes new content with the byte order mark, the encoding and the line ends of the old one. It also returns
+// the old view.
 func replaced(old []byte, content string) (view string, raw []byte, err error) {
 	t, err := decode(old)
 	if err != nil {
@@ -276,9 +277,10 @@ type Lines struct {
 	Ignored func(path string) bool
 }
 
-// ReadLines is Gemini's read_file: the text of a file without numbers, up to 2,000 lines of up to 2,000 characters each,
-// with a note that names the rest and how to ask for it. It returns images, PDF, audio and video files as data URLs. A
-// relative path is taken from dir; a missing file is searched below dir. ReadLines returns an *Error on failure.
+// ReadLines is Gemini's read_file: the text of a file without numbers, up to 2,000 lines of up to 2,000 characters
+// each, with a note that names the rest and how to ask for it. It returns images, PDF, audio and video files as data
+// URLs. A relative path is taken from dir; a missing file is searched below dir. ReadLines returns an *Error on
+// failure.
 func (e *Editor) ReadLines(path, dir string, l Lines) (Result, error) {
 	path = cleanPath(e.findName(dir, path, false))
 	r, err := e.readLines(path, l)
@@ -393,9 +395,9 @@ func (l Lines) show(body string) (string, error) {
 		first+1, last, total, names, next, text), nil
 }
 
-// findName makes a path of Gemini's tools absolute: relative ones are taken from dir. Models copy the notation @file of the
-// command line, so a leading @ is dropped if no file has the name with it. A missing file that is not to be created is
-// searched below dir by the end of its path, and used if it is the only one.
+// findName makes a path of Gemini's tools absolute: relative ones are taken from dir. Models copy the notation @file of
+// the command line, so a leading @ is dropped if no file has the name with it. A missing file that is not to be created
+// is searched below dir by the end of its path, and used if it is the only one.
 func (e *Editor) findName(dir, path string, creates bool) string {
 	path = strings.ReplaceAll(path, "\x00", "")
 	found := filepath.Join("/", path)
@@ -426,8 +428,8 @@ func (e *Editor) findName(dir, path string, creates bool) string {
 }
 
 // findBelow finds the only file below a directory whose path ends in the given one, "" for none or several. It looks at
-// maxSearchedDirs directories, near ones first, and of these the most recently changed ones first. It enters neither hidden
-// directories nor symbolic links nor /proc, /sys and /dev.
+// maxSearchedDirs directories, near ones first, and of these the most recently changed ones first. It enters neither
+// hidden directories nor symbolic links nor /proc, /sys and /dev.
 func findBelow(dir, path string) string {
 	only := ""
 	level := []string{dir}

@@ -72,8 +72,8 @@ type entry struct {
 	err     error     // why it is not
 }
 
-// history keeps entries by path. The bytes before an edit lie in a store of contents, by which other parts may keep the same
-// bytes; all else lies in a log, or in memory. Its methods may be called concurrently for different paths.
+// history keeps entries by path. The bytes before an edit lie in a store of contents, by which other parts may keep the
+// same bytes; all else lies in a log, or in memory. Its methods may be called concurrently for different paths.
 type history struct {
 	contents func() (*store.Store, error)
 	own      bool // nothing else uses the store
@@ -128,8 +128,8 @@ func (h *history) hold(sum store.Sum, n int) {
 	}
 }
 
-// keep puts the bytes of an entry into the store while the caller does something else. The caller must push or discard the
-// entry.
+// keep puts the bytes of an entry into the store while the caller does something else. The caller must push or discard
+// the entry.
 func (h *history) keep(en *entry) {
 	if en.begun || en.data == nil {
 		return
@@ -159,8 +159,8 @@ func (h *history) put(en *entry) error {
 	return err
 }
 
-// makeRoom drops the oldest entries that have so many bytes, and lets the store reclaim what is unused. It reports whether
-// there may be room for need bytes, and drops nothing where all entries would not give that.
+// makeRoom drops the oldest entries that have so many bytes, and lets the store reclaim what is unused. It reports
+// whether there may be room for need bytes, and drops nothing where all entries would not give that.
 func (h *history) makeRoom(s *store.Store, need, drop int64) (bool, error) {
 	h.mu.Lock()
 	if drop > 0 && (h.size < need || len(h.all) == 0) {
@@ -189,8 +189,8 @@ func (h *history) discard(en *entry) {
 	en.begun = false
 }
 
-// push records an edit of a path and keeps the entry. Where it cannot, the path loses its history, since older entries could
-// not be reached over the gap anyway.
+// push records an edit of a path and keeps the entry. Where it cannot, the path loses its history, since older entries
+// could not be reached over the gap anyway.
 func (h *history) push(path string, en *entry) error {
 	h.keep(en)
 	en.keeping.Wait()
@@ -247,8 +247,8 @@ func (h *history) write(r *record) error {
 	return h.log.add(r)
 }
 
-// top returns the last entry of a path and the argument for pop to drop it; nil if there are no entries. Where its bytes
-// are not kept, the path loses its history.
+// top returns the last entry of a path and the argument for pop to drop it; nil if there are no entries. Where its
+// bytes are not kept, the path loses its history.
 func (h *history) top(path string) (*entry, *record, error) {
 	key := keyOf(path)
 	h.mu.Lock()

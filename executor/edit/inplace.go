@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// keptDir has the old bytes of files that are being written in place, and new content for them. The user may write to it,
-	// but only through a descriptor of this process, because the directory above is closed.
+	// keptDir has the old bytes of files that are being written in place, and new content for them. The user may write to
+	// it, but only through a descriptor of this process, because the directory above is closed.
 	keptDir    = "kept"
 	noteSuffix = ".note"
 	// maxNote is the size of a note in bytes, which holds a path.
 	maxNote = 16 << 10
-	// maxCopy bounds the files that are guarded by a copy in keptDir, in bytes, and maxGuarded those in memory, of which many
-	// may be written at a time.
+	// maxCopy bounds the files that are guarded by a copy in keptDir, in bytes, and maxGuarded those in memory, of which
+	// many may be written at a time.
 	maxCopy    = 256 << 20
 	maxGuarded = 4 << 20
 )
 
-// note is the first line of a file in keptDir, and says that a file is being written in place whose old bytes follow. The
-// process that writes has it locked. One that no process has locked is left from a crash.
+// note is the first line of a file in keptDir, and says that a file is being written in place whose old bytes follow.
+// The process that writes has it locked. One that no process has locked is left from a crash.
 type note struct {
 	Path  []byte // real
 	Inode inode
@@ -66,8 +66,9 @@ func (e *Editor) openKept(name string, flags int) (*os.File, error) {
 // fdPath is a path to an open file, whatever its names.
 func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
-// inode is one file, whatever its names. Numbers are given again, and a device may have another number once it is mounted
-// again: a file is the same if it was born at the same time, or is on the same device where the file system keeps no such time.
+// inode is one file, whatever its names. Numbers are given again, and a device may have another number once it is
+// mounted again: a file is the same if it was born at the same time, or is on the same device where the file system
+// keeps no such time.
 type inode struct {
 	Number       uint64
 	Born         unix.StatxTimestamp
@@ -102,9 +103,10 @@ type guard struct {
 	name string            // of the note
 }
 
-// guard makes the next editor put the old bytes and the mode of a file back, should this process end while it writes to the
-// open file w, which is f. The bytes are those of f, or of its descriptor for reading. A file without either has no copy;
-// without a state directory, or space there, the next editor has none. The caller must call done. It runs inside as.
+// guard makes the next editor put the old bytes and the mode of a file back, should this process end while it writes to
+// the open file w, which is f. The bytes are those of f, or of its descriptor for reading. A file without either has no
+// copy; without a state directory, or space there, the next editor has none. The caller must call done. It runs inside
+// as.
 func (e *Editor) guard(w *os.File, f *file) *guard {
 	g := &guard{e: e, mode: f.info.Mode()}
 	var from *io.SectionReader
@@ -202,8 +204,8 @@ func (g *guard) done() {
 	}
 }
 
-// putBackAll puts the old bytes of the files back that an earlier process was writing in place when it ended, reports each,
-// and removes what else is kept from then.
+// putBackAll puts the old bytes of the files back that an earlier process was writing in place when it ended, reports
+// each, and removes what else is kept from then.
 func (e *Editor) putBackAll(report func(path string, err error)) {
 	if e.kept == nil {
 		return
@@ -341,10 +343,10 @@ func (g *guard) rewrite(w *os.File, f *file, from io.ReaderAt, size int64, mode 
 	return nil
 }
 
-// WriteInPlace runs write, which writes over the open regular file w from its beginning, and brings the file to the disk.
-// Should write fail, or the process end meanwhile, the old bytes and mode are put back: at once, or by the next editor. A
-// file that its user may not read or that is larger than maxGuarded has no such protection. Calls and edits of one path take
-// turns. It must run with the rights of the user.
+// WriteInPlace runs write, which writes over the open regular file w from its beginning, and brings the file to the
+// disk. Should write fail, or the process end meanwhile, the old bytes and mode are put back: at once, or by the next
+// editor. A file that its user may not read or that is larger than maxGuarded has no such protection. Calls and edits
+// of one path take turns. It must run with the rights of the user.
 func (e *Editor) WriteInPlace(w *os.File, write func() error) error {
 	f := &file{}
 	path, err := os.Readlink(fdPath(w))
