@@ -12,8 +12,8 @@ import (
 const (
 	// maxLargeLine is how many bytes of a line a view of a large file shows.
 	maxLargeLine = 4000
-	// defaultMaxScan is how many bytes of a file are read to count lines or to hash it: a hole of terabytes costs an agent nothing,
-	// and reading it would hold the file's lock for hours.
+	// defaultMaxScan is how many bytes of a file are read to count lines or to hash it: a hole of terabytes costs an agent
+	// nothing, and reading it would hold the file's lock for hours.
 	defaultMaxScan = 64 << 30
 )
 

@@ -16,15 +16,15 @@ import (
 	"github.com/actiond/actiond/internal/files"
 )
 
-// maxEntries bounds the names of a listing that are kept: more than maxShown characters can hold, since the shortest line, a
-// name in the root directory, has three characters.
+// maxEntries bounds the names of a listing that are kept: more than maxShown characters can hold, since the shortest
+// line, a name in the root directory, has three characters.
 const maxEntries = 8192
 
 // portion is how many entries of a directory are held at a time.
 const portion = 512
 
-// listing lists a directory and its subdirectories without hidden entries. It enters symbolic links to directories, except
-// one that leads back to the directory itself, and leaves out unreadable entries.
+// listing lists a directory and its subdirectories without hidden entries. It enters symbolic links to directories,
+// except one that leads back to the directory itself, and leaves out unreadable entries.
 func (e *Editor) listing(p place) (string, error) {
 	var shown string
 	err := e.as(func() error {
@@ -120,8 +120,8 @@ func (l *lister) format(dir string) string {
 	return out.String()
 }
 
-// tree lists a directory for the dialects that enter no symbolic link and list the entries of a directory right after it:
-// OpenHandsV1 two levels deep with absolute paths, Strands three levels deep with names relative to the directory.
+// tree lists a directory for the dialects that enter no symbolic link and list the entries of a directory right after
+// it: OpenHandsV1 two levels deep with absolute paths, Strands three levels deep with names relative to the directory.
 func (e *Editor) tree(p place) (string, error) {
 	w := walker{dialect: p.dialect, prefix: strings.TrimSuffix(p.shown, "/") + "/", left: maxShown}
 	var out strings.Builder

@@ -8,8 +8,8 @@ import (
 // maxListedLines bounds the line numbers in an error.
 const maxListedLines = 1000
 
-// occurrences counts the matches of old in view without overlap and returns the lines on which they begin, each once. An
-// empty old matches before every character and at the end.
+// occurrences counts the matches of old in view without overlap and returns the lines on which they begin, each once.
+// An empty old matches before every character and at the end.
 func occurrences(view, old string) (count int, lines []int) {
 	if old == "" {
 		for line := range min(strings.Count(view, "\n")+1, maxListedLines) {
@@ -33,8 +33,8 @@ func occurrences(view, old string) (count int, lines []int) {
 	}
 }
 
-// replaceEach returns a change for each match of old in view, without overlap, and for the first maxReplacements+1 at most:
-// more are refused, and would take more memory than the text. old must not be empty.
+// replaceEach returns a change for each match of old in view, without overlap, and for the first maxReplacements+1 at
+// most: more are refused, and would take more memory than the text. old must not be empty.
 func replaceEach(view, old, replacement string) []change {
 	var changes []change
 	for seen := 0; len(changes) <= maxReplacements; {
@@ -66,8 +66,8 @@ func findLines(lines, want []string) int {
 	return -1
 }
 
-// borders is the failure function of Knuth, Morris and Pratt: for each prefix of the lines, the length of its longest proper
-// prefix that is also its suffix.
+// borders is the failure function of Knuth, Morris and Pratt: for each prefix of the lines, the length of its longest
+// proper prefix that is also its suffix.
 func borders(want []string) []int {
 	border := make([]int, len(want))
 	for i, n := 1, 0; i < len(want); i++ {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// readMedia are the media types of files that [Editor.Read] returns as a data URL, by file extension, and dialectMedia those
-// of the others that dialects return so.
+// readMedia are the media types of files that [Editor.Read] returns as a data URL, by file extension, and dialectMedia
+// those of the others that dialects return so.
 var (
 	readMedia = map[string]string{
 		".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".bmp": "image/bmp", ".gif": "image/gif",

@@ -133,8 +133,8 @@ func nearest(view, old string) (first, last int, alike float64) {
 	return best + 1, min(best+len(want), len(have)), total / float64(len(want))
 }
 
-// align compares the longest of some lines with each line of view, as far as maxCompare allows. It returns the lines of view,
-// and for places where the wanted lines may begin how alike the longest ones are to the lines there, in sum.
+// align compares the longest of some lines with each line of view, as far as maxCompare allows. It returns the lines of
+// view, and for places where the wanted lines may begin how alike the longest ones are to the lines there, in sum.
 func align(view string, want []string) (have []string, scores map[int]float64) {
 	anchors := make([]int, 0, len(want))
 	for i, line := range want {

@@ -51,7 +51,8 @@ type patchReader struct {
 	at    int
 }
 
-// parsePatch parses a patch in the format of OpenAI's apply_patch without reading files. It fails with CodeInvalidArgument.
+// parsePatch parses a patch in the format of OpenAI's apply_patch without reading files. It fails with
+// CodeInvalidArgument.
 func parsePatch(text string) ([]patchFile, error) {
 	lines := strings.Split(trimSpace(lineFeeds(text)), "\n")
 	switch {
@@ -347,8 +348,8 @@ func mapped(lines []string, form func(string) string) []string {
 	return out
 }
 
-// change replaces lines, which begin at starts. A text is its lines with a line feed between two, so lines at its end take the one
-// before them away, and lines after its end bring one.
+// change replaces lines, which begin at starts. A text is its lines with a line feed between two, so lines at its end
+// take the one before them away, and lines after its end bring one.
 func (e lineEdit) change(view string, starts []int) change {
 	text := strings.Join(e.added, "\n")
 	total := len(starts) - 1

@@ -14,9 +14,9 @@ import (
 // maxPatchFiles bounds the files of one patch, which are all held in memory.
 const maxPatchFiles = 1000
 
-// Patch applies a patch in the format of OpenAI's apply_patch. Its paths are relative to dir or lie below it after symbolic
-// links are followed. Patch reads all files and finds all places before it writes; if a write fails, it restores the files
-// written before. So either the whole patch is applied or nothing. Each file is undone by itself.
+// Patch applies a patch in the format of OpenAI's apply_patch. Its paths are relative to dir or lie below it after
+// symbolic links are followed. Patch reads all files and finds all places before it writes; if a write fails, it
+// restores the files written before. So either the whole patch is applied or nothing. Each file is undone by itself.
 //
 // Patch returns an *Error on failure. Result has neither a path nor a hash, since there may be several.
 func (e *Editor) Patch(dir, patch string) (Result, error) {
@@ -66,8 +66,8 @@ type patchStep struct {
 	dirs     int // number of directories created
 }
 
-// enterPatch locks the places of a patch: all paths before all inodes, each in order, so that patches and other edits cannot
-// deadlock.
+// enterPatch locks the places of a patch: all paths before all inodes, each in order, so that patches and other edits
+// cannot deadlock.
 func (e *Editor) enterPatch(dir string, files []patchFile) (steps []*patchStep, leave func(), err error) {
 	var unlocks []func()
 	leave = func() {

@@ -9,9 +9,9 @@ import (
 	"github.com/actiond/actiond/executor/internal/linediff"
 )
 
-// patchDiff is a unified diff without context that patch and git apply (with --unidiff-zero) accept: lines keep the blanks
-// and carriage returns at their ends, and a missing line feed at the end of a file is noted. Like [writeDiff] it leaves out
-// the text of a large change, and then is no patch. A file that did not exist is /dev/null.
+// patchDiff is a unified diff without context that patch and git apply (with --unidiff-zero) accept: lines keep the
+// blanks and carriage returns at their ends, and a missing line feed at the end of a file is noted. Like [writeDiff] it
+// leaves out the text of a large change, and then is no patch. A file that did not exist is /dev/null.
 func patchDiff(path, before, after string, existed bool) string {
 	if before == after {
 		return ""
@@ -29,8 +29,8 @@ func patchDiff(path, before, after string, existed bool) string {
 	return header + diff
 }
 
-// patchName ends a name that contains a blank, as GNU diff does, and quotes one that is not text on one line, as git and
-// patch read it.
+// patchName ends a name that contains a blank, as GNU diff does, and quotes one that is not text on one line, as git
+// and patch read it.
 func patchName(path string) string {
 	if utf8.ValidString(path) && !strings.ContainsFunc(path, unicode.IsControl) {
 		if strings.Contains(path, " ") {

@@ -18,8 +18,8 @@ import (
 // maxLinks bounds the symbolic links in one path, as the kernel does.
 const maxLinks = 40
 
-// cleanPath drops repeated and trailing slashes and single dots, as Python's pathlib does. Two dots stay: behind a symbolic
-// link only the file system knows their meaning.
+// cleanPath drops repeated and trailing slashes and single dots, as Python's pathlib does. Two dots stay: behind a
+// symbolic link only the file system knows their meaning.
 func cleanPath(path string) string {
 	parts := strings.Split(path, "/")
 	kept := parts[:0]
@@ -46,9 +46,9 @@ func absolutePath(dir, path string) string {
 	return cleanPath(dir + "/" + path)
 }
 
-// resolve follows every symbolic link of an absolute path, the last one included, and returns the real path. Missing names
-// at its end are taken as written. It fails with EINVAL for a NUL byte, with ELOOP, with ENOENT if two dots follow a missing
-// name, and with errors of Lstat.
+// resolve follows every symbolic link of an absolute path, the last one included, and returns the real path. Missing
+// names at its end are taken as written. It fails with EINVAL for a NUL byte, with ELOOP, with ENOENT if two dots
+// follow a missing name, and with errors of Lstat.
 func resolve(path string) (string, error) {
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", unix.EINVAL
@@ -111,8 +111,8 @@ func (p place) exists() bool { return p.info != nil }
 
 func (p place) isDir() bool { return p.info != nil && p.info.IsDir() }
 
-// enter resolves an absolute path and locks it. The caller must call leave afterwards, also on error. It fails if the user
-// lacks the rights to look.
+// enter resolves an absolute path and locks it. The caller must call leave afterwards, also on error. It fails if the
+// user lacks the rights to look.
 func (e *Editor) enter(path string) (p place, leave func(), err error) {
 	p = place{shown: path}
 	err = e.as(func() (err error) {

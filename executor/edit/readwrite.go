@@ -12,11 +12,11 @@ import (
 // BinaryFile is the text by which clients recognise a binary file (docs/reference/openhands-protocol.md, section 5.1).
 const BinaryFile = "ERROR_BINARY_FILE"
 
-// Read is the default read: the text of a file without numbers, its line ends as line feeds, the lines from start to end,
-// counted from 0, end not included; start 0 and end -1 are the whole file. A relative path is taken from dir.
+// Read is the default read: the text of a file without numbers, its line ends as line feeds, the lines from start to
+// end, counted from 0, end not included; start 0 and end -1 are the whole file. A relative path is taken from dir.
 //
-// Read returns images, PDF and video files, recognised by their names, as data URLs, and refuses invalid UTF-8. It returns
-// an *Error on failure. In both cases Result.Path is the absolute path.
+// Read returns images, PDF and video files, recognised by their names, as data URLs, and refuses invalid UTF-8. It
+// returns an *Error on failure. In both cases Result.Path is the absolute path.
 func (e *Editor) Read(path, dir string, start, end int) (Result, error) {
 	shown := absolutePath(dir, path)
 	r, err := e.read(shown, dir, start, end)
@@ -70,9 +70,9 @@ func (e *Editor) loadPlain(p place) (*file, error) {
 	return f, nil
 }
 
-// readLines returns the lines from start to end as the reference counts them. Inside the file it keeps two oddities that
-// clients expect: a range is never empty, and the last line comes with the line before it. A range beyond the end is empty,
-// and one that crosses the end stops there.
+// readLines returns the lines from start to end as the reference counts them. Inside the file it keeps two oddities
+// that clients expect: a range is never empty, and the last line comes with the line before it. A range beyond the end
+// is empty, and one that crosses the end stops there.
 func readLines(view string, start, end int) string {
 	count := lineCount(view)
 	start = max(start, 0)
@@ -87,14 +87,14 @@ func readLines(view string, start, end int) string {
 	return snippet(view, start+1, end)
 }
 
-// Write is the default write: it replaces the lines from start to end, counted from 0, end excluded, by the lines of content,
-// each with a line end. Start 0 and end -1 replace the whole file, start -1 appends. A relative path is taken from dir. A
-// missing file is created with mode 0664, together with its directories.
+// Write is the default write: it replaces the lines from start to end, counted from 0, end excluded, by the lines of
+// content, each with a line end. Start 0 and end -1 replace the whole file, start -1 appends. A relative path is taken
+// from dir. A missing file is created with mode 0664, together with its directories.
 //
 // The diff of a large change names the changed lines without their text, which the caller has just sent.
 //
-// An existing file keeps its byte order mark and its line ends, and must be UTF-8. Write returns an *Error on failure; the
-// file is then unchanged. In both cases Result.Path is the absolute path and Result.Text is empty.
+// An existing file keeps its byte order mark and its line ends, and must be UTF-8. Write returns an *Error on failure;
+// the file is then unchanged. In both cases Result.Path is the absolute path and Result.Text is empty.
 func (e *Editor) Write(path, dir, content string, start, end int) (Result, error) {
 	return e.WriteIf("", path, dir, content, start, end)
 }
@@ -104,14 +104,15 @@ func (e *Editor) WriteIf(want, path, dir, content string, start, end int) (Resul
 	return e.write(Command{Path: path, Dir: dir, IfSHA256: want}, content, start, end)
 }
 
-// WriteUnrecorded is WriteIf without an entry in the undo history. It is for clients whose editor knows its own edits only
-// (docs/reference/openhands-protocol.md, section 5).
+// WriteUnrecorded is WriteIf without an entry in the undo history. It is for clients whose editor knows its own edits
+// only (docs/reference/openhands-protocol.md, section 5).
 func (e *Editor) WriteUnrecorded(want, path, dir, content string, start, end int) (Result, error) {
 	return e.write(Command{Path: path, Dir: dir, IfSHA256: want, unrecorded: true}, content, start, end)
 }
 
-// WriteExact is WriteIf that writes content as it is: it adds no line end, and converts none. Lines are replaced by content,
-// and of a whole file nothing stays. The diff is one that patch accepts, unless it is so large that its text is left out.
+// WriteExact is WriteIf that writes content as it is: it adds no line end, and converts none. Lines are replaced by
+// content, and of a whole file nothing stays. The diff is one that patch accepts, unless it is so large that its text
+// is left out.
 func (e *Editor) WriteExact(want, path, dir, content string, start, end int) (Result, error) {
 	return e.write(Command{Path: path, Dir: dir, IfSHA256: want, exact: true}, content, start, end)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/actiond/actiond/executor/internal/worker"
 )
 
-// regexReplace replaces the matches of an expression. A worker finds them, because an expression may take time in the square
-// of the text's length, and cannot be interrupted.
+// regexReplace replaces the matches of an expression. A worker finds them, because an expression may take time in the
+// square of the text's length, and cannot be interrupted.
 func (e *Editor) regexReplace(p place, c Command, r Replacement) (Result, error) {
 	switch {
 	case r.Old == "":

@@ -13,8 +13,8 @@ type change struct {
 	text       string
 }
 
-// splice applies changes, which are in ascending order and do not overlap. It returns the new bytes of the file, in which
-// only the changed bytes differ, and the new view.
+// splice applies changes, which are in ascending order and do not overlap. It returns the new bytes of the file, in
+// which only the changed bytes differ, and the new view.
 //
 // A bare line feed of a new text becomes the line end that the file uses most; a CRLF or CR that the caller sent stays.
 func (t *text) splice(changes []change) (raw []byte, view string, err error) {
@@ -73,8 +73,8 @@ func (t *text) spliceBody(edges []int, texts []string) string {
 	return body.String()
 }
 
-// ends converts the bare line feeds of a new text to the line ends of the file. Next to a lone CR or LF of the file it writes
-// the line end at the edge so that the two do not merge.
+// ends converts the bare line feeds of a new text to the line ends of the file. Next to a lone CR or LF of the file it
+// writes the line end at the edge so that the two do not merge.
 func (t *text) ends(s string, start, end int) string {
 	if t.exact {
 		if t.eol == "\r\n" {

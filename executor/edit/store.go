@@ -12,11 +12,11 @@ import (
 	"github.com/actiond/actiond/internal/files"
 )
 
-// overwrite gives a file new bytes and a mode, see [files.Ledger.Replace]. A user who may not write the file gets an error,
-// also where the directory would allow a new one. It runs inside as.
+// overwrite gives a file new bytes and a mode, see [files.Ledger.Replace]. A user who may not write the file gets an
+// error, also where the directory would allow a new one. It runs inside as.
 //
-// The file is flushed to the disk and the directory is not: after a power cut the old file may be back, and is whole. On
-// ext4 that would have cost 2.2 ms more for each edit, where flushing the file costs 0.7.
+// The file is flushed to the disk and the directory is not: after a power cut the old file may be back, and is whole.
+// On ext4 that would have cost 2.2 ms more for each edit, where flushing the file costs 0.7.
 func (e *Editor) overwrite(f *file, data []byte, mode fs.FileMode) error {
 	w, err := files.OpenNoFollow(f.path, os.O_WRONLY)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// strands runs a command of the Strands agents' editor. It matches line ends exactly, counts the empty text after a final
-// line end as a line, and has no second, tolerant search. Unlike the original it keeps tabs and invalid UTF-8.
+// strands runs a command of the Strands agents' editor. It matches line ends exactly, counts the empty text after a
+// final line end as a line, and has no second, tolerant search. Unlike the original it keeps tabs and invalid UTF-8.
 func (e *Editor) strands(p place, c Command, insertLine int) (Result, error) {
 	switch {
 	case c.Name == "create" && p.exists():
@@ -34,7 +34,8 @@ func (e *Editor) strands(p place, c Command, insertLine int) (Result, error) {
 	return Result{}, refuse(CodeInvalidArgument, "Unknown command %q. It should be one of view, create, str_replace, insert, undo_edit.", c.Name)
 }
 
-// openExact loads a file for matching with its line ends. It refuses UTF-16 and UTF-32, in which these editors find no text.
+// openExact loads a file for matching with its line ends. It refuses UTF-16 and UTF-32, in which these editors find no
+// text.
 func (e *Editor) openExact(p place) (*file, *text, error) {
 	f, t, err := e.open(p)
 	if err != nil {

@@ -27,8 +27,8 @@ type text struct {
 	eol     string // the most frequent line end, LF by default
 }
 
-// charset is an encoding with its name. A nil coding is UTF-8: body is then the bytes themselves, which may contain invalid
-// UTF-8.
+// charset is an encoding with its name. A nil coding is UTF-8: body is then the bytes themselves, which may contain
+// invalid UTF-8.
 type charset struct {
 	name   string
 	coding encoding.Encoding
@@ -48,8 +48,8 @@ var marks = []struct {
 	{"\xfe\xff", charset{"utf-16be", utf16.UTF16(utf16.BigEndian, utf16.IgnoreBOM)}},
 }
 
-// decode detects the encoding of a file's bytes: by its byte order mark; else UTF-8 if the bytes are valid UTF-8; else a
-// guessed charset that encodes every byte back. It fails with errBinary for bytes that are not text.
+// decode detects the encoding of a file's bytes: by its byte order mark; else UTF-8 if the bytes are valid UTF-8; else
+// a guessed charset that encodes every byte back. It fails with errBinary for bytes that are not text.
 func decode(raw []byte) (*text, error) {
 	mark := 0
 	for _, m := range marks {
@@ -111,8 +111,9 @@ func (t *text) next(raw []byte) *text {
 	return n
 }
 
-// isBinary reports whether bytes without a byte order mark are not text: they contain a NUL, or mostly control characters,
-// as in the reference (binaryornot). The limit is lower for invalid UTF-8, because compressed data looks like that.
+// isBinary reports whether bytes without a byte order mark are not text: they contain a NUL, or mostly control
+// characters, as in the reference (binaryornot). The limit is lower for invalid UTF-8, because compressed data looks
+// like that.
 func isBinary(raw []byte, valid bool) bool {
 	if bytes.IndexByte(raw, 0) >= 0 {
 		return true
@@ -146,7 +147,8 @@ func (c charset) decode(raw []byte) (string, bool) {
 	return string(body), true
 }
 
-// encode returns the bytes of a text. It fails with CodeNotEncodable and names the first character that the charset lacks.
+// encode returns the bytes of a text. It fails with CodeNotEncodable and names the first character that the charset
+// lacks.
 func (c charset) encode(s string) ([]byte, error) {
 	if c.coding == nil {
 		return []byte(s), nil

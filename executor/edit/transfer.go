@@ -11,8 +11,9 @@ import (
 	"github.com/actiond/actiond/internal/files"
 )
 
-// transfer copies or moves a file of any content to a path where no file exists. A copy has the file's bytes and mode; a move
-// keeps the file itself on one file system. Like a patch, a move by the name of a symbolic link takes the link away and leaves its target.
+// transfer copies or moves a file of any content to a path where no file exists. A copy has the file's bytes and mode;
+// a move keeps the file itself on one file system. Like a patch, a move by the name of a symbolic link takes the link
+// away and leaves its target.
 func (e *Editor) transfer(c Command) (Result, error) {
 	if c.NewPath == "" {
 		return Result{}, missing("new_path", c.Name)
@@ -66,8 +67,8 @@ func (e *Editor) transfer(c Command) (Result, error) {
 	return r, nil
 }
 
-// rename moves the file itself, so that its owner, its attributes and its other names stay, and otherwise does what a patch
-// does: for a link, and between file systems.
+// rename moves the file itself, so that its owner, its attributes and its other names stay, and otherwise does what a
+// patch does: for a link, and between file systems.
 func (s *patchStep) rename(e *Editor) error {
 	if s.link != nil {
 		return s.do(e)

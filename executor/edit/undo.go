@@ -9,8 +9,8 @@ import (
 	"github.com/actiond/actiond/executor/internal/store"
 )
 
-// undo restores the state before the last recorded edit of a path: bytes and mode, or no file. It refuses if the file has
-// changed since that edit, because undo would destroy the later change. There is no redo.
+// undo restores the state before the last recorded edit of a path: bytes and mode, or no file. It refuses if the file
+// has changed since that edit, because undo would destroy the later change. There is no redo.
 func (e *Editor) undo(p place) (Result, error) {
 	en, at, err := e.history.top(p.real)
 	if errors.Is(err, store.ErrNotKept) {

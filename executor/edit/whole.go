@@ -25,8 +25,8 @@ var ErrCondition = errors.New("the file does not meet the condition")
 // RFC 9110: hashes in hexadecimal, or "*" for any file. A nil list allows everything.
 type Conditions struct{ Match, NoneMatch []string }
 
-// Incoming is the new content of a whole file, of any size: a temporary file beside the one that it is to replace. It must
-// be discarded in the end. It is not safe for concurrent use.
+// Incoming is the new content of a whole file, of any size: a temporary file beside the one that it is to replace. It
+// must be discarded in the end. It is not safe for concurrent use.
 type Incoming struct {
 	// SHA256 and Size are those of the content, after [Incoming.Fill].
 	SHA256 string
@@ -40,8 +40,8 @@ type Incoming struct {
 	made  []string // directories
 }
 
-// Stage makes the temporary file for a new content of the file at an absolute path, and the directories that are missing
-// above it.
+// Stage makes the temporary file for a new content of the file at an absolute path, and the directories that are
+// missing above it.
 func (e *Editor) Stage(path string) (in *Incoming, err error) {
 	p, leave, err := e.enter(cleanPath(path))
 	leave()
@@ -88,8 +88,8 @@ func (in *Incoming) open() (err error) {
 	return err
 }
 
-// Fill writes the whole content, brings it to the disk and hashes it. The error is that of reading from content, or of the
-// file.
+// Fill writes the whole content, brings it to the disk and hashes it. The error is that of reading from content, or of
+// the file.
 func (in *Incoming) Fill(content io.Reader) error {
 	sum, size, err := copyHashed(in.temp, content)
 	if err == nil {
@@ -102,8 +102,8 @@ func (in *Incoming) Fill(content io.Reader) error {
 // copyBuffers are the buffers of copies.
 var copyBuffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
 
-// maxUnhashed is how many buffers of a copy may wait for their hash: the copy and the flush of a file below a megabyte do not
-// wait for it, because hashing takes about as long as both.
+// maxUnhashed is how many buffers of a copy may wait for their hash: the copy and the flush of a file below a megabyte
+// do not wait for it, because hashing takes about as long as both.
 const maxUnhashed = 8
 
 // unhashed has an element for each such buffer of all copies, which take 8 MiB at most.
@@ -174,8 +174,8 @@ func (in *Incoming) Discard() {
 }
 
 // Put gives the file the content, and the mode where that is not nil: at once and as a whole, unless the file has other
-// names or attributes, which writing in place keeps. undo_edit restores the file that was there. The error is an *Error,
-// or ErrCondition. Result.Text is empty.
+// names or attributes, which writing in place keeps. undo_edit restores the file that was there. The error is an
+// *Error, or ErrCondition. Result.Text is empty.
 func (e *Editor) Put(in *Incoming, c Conditions, mode *fs.FileMode) (Result, error) {
 	p, leave, err := e.enter(in.shown)
 	defer leave()
