@@ -7,8 +7,8 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// attemptPin is the name under which the state before the open attempt is kept, with the id of the action, which is that of the
-// attempt too.
+// attemptPin is the name under which the state before the open attempt is kept, with the id of the action, which is
+// that of the attempt too.
 const attemptPin = ".attempt"
 
 // openAttempt returns the open attempt and the number of the state before it.
@@ -36,8 +36,8 @@ func (m *Manager) AttemptOf(action string) string {
 	return ""
 }
 
-// BeginAttempt keeps the present state before an action that is about to start. Its id is that of the action, so that a request
-// that is sent again gets the same one. An action that came before opens none.
+// BeginAttempt keeps the present state before an action that is about to start. Its id is that of the action, so that a
+// request that is sent again gets the same one. An action that came before opens none.
 func (m *Manager) BeginAttempt(ctx context.Context, action string) error {
 	if err := m.canUndo(ctx); err != nil {
 		return err

@@ -121,8 +121,8 @@ func (m *Manager) candidates(good, bad uint64) []candidate {
 	return slices.CompactFunc(list, func(a, b candidate) bool { return a.state == b.state })
 }
 
-// Run searches, calls send with each event, one at a time, and restores the present at the end, whatever happens. The end of ctx
-// and an error of send end it.
+// Run searches, calls send with each event, one at a time, and restores the present at the end, whatever happens. The
+// end of ctx and an error of send end it.
 func (b *Bisect) Run(ctx context.Context, send func(api.BisectEvent) error) {
 	defer b.free()
 	b.send = send
@@ -243,8 +243,8 @@ func (b *Bisect) test(ctx context.Context, c candidate) (tested api.BisectEvent,
 	return tested, err
 }
 
-// wouldLose returns an error if a restore would lose a content of the present for good, such as of a large file. What a test wrote may
-// be lost.
+// wouldLose returns an error if a restore would lose a content of the present for good, such as of a large file. What a
+// test wrote may be lost.
 func (b *Bisect) wouldLose(state uint64) error {
 	w := b.m.effects.workspace
 	r, err := w.Restore(state, api.RestoreOptions{DryRun: true})
@@ -302,9 +302,9 @@ func (b *Bisect) restorePresent() (problem string) {
 	return ""
 }
 
-// backTo ends a bisect: it restores the present of before, and records what remains different. If that fails or refuses paths, the
-// present becomes a checkpoint, and the error says so. If the process ends meanwhile, the next one recovers. The caller holds the
-// workspace.
+// backTo ends a bisect: it restores the present of before, and records what remains different. If that fails or refuses
+// paths, the present becomes a checkpoint, and the error says so. If the process ends meanwhile, the next one recovers.
+// The caller holds the workspace.
 func (m *Manager) backTo(present api.Pin) error {
 	e := m.effects
 	r, err := e.workspace.Restore(present.State, api.RestoreOptions{})

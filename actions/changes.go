@@ -60,8 +60,8 @@ type Undoer interface {
 	Revert(from, to uint64, o api.RestoreOptions) (*api.Restored, error)
 	// Capture waits until the contents of the present state are kept. The error is the cause of the end of ctx.
 	Capture(ctx context.Context) error
-	// Missing returns how many files of a state cannot be restored, because their contents are not kept (yet), with some of their
-	// paths.
+	// Missing returns how many files of a state cannot be restored, because their contents are not kept (yet), with some
+	// of their paths.
 	Missing(n uint64) (missing int, paths []api.FilePath, err error)
 	// Pin keeps a state by a name until Unpin, also for the next process. It takes the place of a pin of the same name.
 	Pin(p api.Pin) error
@@ -100,8 +100,8 @@ type effects struct {
 	looking time.Duration // and how long it took
 }
 
-// effect is the change of the workspace by one action, or by one request that is not an action, such as an upload. The lock
-// of effects guards it while it is open.
+// effect is the change of the workspace by one action, or by one request that is not an action, such as an upload. The
+// lock of effects guards it while it is open.
 type effect struct {
 	n       uint64 // the number of the action; 0 for such a request
 	begun   time.Time
@@ -119,7 +119,8 @@ func newEffects(workspace Workspace, j *journal.Journal) *effects {
 	return &effects{workspace: workspace, journal: j}
 }
 
-// begin takes the state before an action that has its turn. It waits for a restore; the error is the cause of the end of ctx.
+// begin takes the state before an action that has its turn. It waits for a restore; the error is the cause of the end
+// of ctx.
 func (e *effects) begin(ctx context.Context, f *effect) error {
 	if e.workspace == nil {
 		return nil
@@ -148,8 +149,8 @@ func (f *effect) meets(other *effect) {
 	}
 }
 
-// step returns the present state, or during a restore the state before it. While no effect is open, changes since the last step
-// belong to no action and are recorded as such. The caller holds mu.
+// step returns the present state, or during a restore the state before it. While no effect is open, changes since the
+// last step belong to no action and are recorded as such. The caller holds mu.
 func (e *effects) step() uint64 {
 	if e.holder != "" {
 		return e.last
@@ -198,8 +199,8 @@ func (e *effects) note(cause string, state uint64, c *api.Changes) {
 	}
 }
 
-// end returns the changes since begin, nil unless they are known or asked for, and the number of the present state, 0 unless
-// it is known whether anything changed.
+// end returns the changes since begin, nil unless they are known or asked for, and the number of the present state, 0
+// unless it is known whether anything changed.
 func (e *effects) end(f *effect, asked bool) (c *api.Changes, state uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -260,8 +261,8 @@ func (e *effects) leave(f *effect) {
 	e.idle = time.Now()
 }
 
-// begin records the beginning of the action, which has its turn, and takes the state before it. The action changes no file
-// before this returns, and can be cancelled while it waits for the end of a restore.
+// begin records the beginning of the action, which has its turn, and takes the state before it. The action changes no
+// file before this returns, and can be cancelled while it waits for the end of a restore.
 func (r *Run) begin(ctx context.Context) error {
 	if err := r.takeBefore(ctx); err != nil {
 		return err
@@ -346,8 +347,8 @@ func (m *Manager) AddLines(c *api.Changes, from, to uint64) {
 	}
 }
 
-// Changes returns the changes by the action, once it ended; nil where they are not known, or where the call did not ask and
-// nothing changed.
+// Changes returns the changes by the action, once it ended; nil where they are not known, or where the call did not ask
+// and nothing changed.
 func (r *Run) Changes() *api.Changes {
 	if r.call != nil {
 		return r.changes
@@ -366,9 +367,9 @@ func (r *Run) Changes() *api.Changes {
 // Before is the state before work for an action whose turn comes later, see [Manager.BeginBefore].
 type Before effect
 
-// BeginBefore takes the state before work for an action that is not known yet, such as the upload of its input. The caller
-// passes it on in [Call].Before, and calls [Manager.LeaveBefore] unless the action is carried out. The error is the cause of the
-// end of ctx.
+// BeginBefore takes the state before work for an action that is not known yet, such as the upload of its input. The
+// caller passes it on in [Call].Before, and calls [Manager.LeaveBefore] unless the action is carried out. The error is
+// the cause of the end of ctx.
 func (m *Manager) BeginBefore(ctx context.Context) (*Before, error) {
 	f := &effect{}
 	if err := m.effects.begin(ctx, f); err != nil {
@@ -380,8 +381,8 @@ func (m *Manager) BeginBefore(ctx context.Context) (*Before, error) {
 // LeaveBefore drops a state that no action will use.
 func (m *Manager) LeaveBefore(b *Before) { m.effects.drop((*effect)(b)) }
 
-// Beside does work that is not an action, and records the changes meanwhile under its kind. It returns nil unless anything
-// changed or the caller asked. The work waits for a restore, as long as ctx.
+// Beside does work that is not an action, and records the changes meanwhile under its kind. It returns nil unless
+// anything changed or the caller asked. The work waits for a restore, as long as ctx.
 func (m *Manager) Beside(ctx context.Context, kind string, asked bool, work func() error) (*api.Changes, error) {
 	e := m.effects
 	if e.workspace == nil {
@@ -458,8 +459,8 @@ func (m *Manager) ChangesBetween(from, to uint64, path string) (*api.Changes, er
 // logPage is how many records are read from the journal at a time.
 const logPage = 100
 
-// StateAfter returns the number of the state at the end of an action: that of the last change until then; 0 where it is not
-// known.
+// StateAfter returns the number of the state at the end of an action: that of the last change until then; 0 where it is
+// not known.
 func (m *Manager) StateAfter(n uint64) uint64 {
 	infos := m.cfg.Journal.List(n+1, 1, func(info journal.Info) bool { return true })
 	if len(infos) == 0 || infos[0].N != n || infos[0].End.IsZero() {
@@ -485,8 +486,8 @@ func (m *Manager) StateAfter(n uint64) uint64 {
 	}
 }
 
-// ChangeLog returns at most limit entries of the log with smaller numbers than before (0: all), the newest first. next is the
-// number of the last entry, 0 at the end of the log.
+// ChangeLog returns at most limit entries of the log with smaller numbers than before (0: all), the newest first. next
+// is the number of the last entry, 0 at the end of the log.
 func (m *Manager) ChangeLog(before uint64, limit int) (entries []api.ChangeEntry, next uint64) {
 	entries = []api.ChangeEntry{}
 	for len(entries) < limit {

@@ -17,7 +17,8 @@ const (
 	captureTime = time.Minute
 )
 
-// present returns the present state, and with verify lists everything before. The error is an *api.Error if it is not known.
+// present returns the present state, and with verify lists everything before. The error is an *api.Error if it is not
+// known.
 func (m *Manager) present(ctx context.Context, verify bool) (uint64, error) {
 	e := m.effects
 	if err := e.lockUnlessBisect(ctx); err != nil {

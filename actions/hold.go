@@ -38,8 +38,8 @@ func (e *effects) lockUnless(ctx context.Context, refused string) error {
 	}
 }
 
-// hold keeps actions from beginning until free is called, once. It refuses where one runs, unless force is set, and waits for a
-// restore.
+// hold keeps actions from beginning until free is called, once. It refuses where one runs, unless force is set, and
+// waits for a restore.
 func (e *effects) hold(ctx context.Context, holder string, force bool) (free func(), err error) {
 	if err := e.lockUnlessBisect(ctx); err != nil {
 		return nil, err

@@ -107,8 +107,8 @@ func (m *Manager) around(n uint64) (before, after uint64, err error) {
 // undoable are the causes of changes that a client asked for.
 var undoable = []string{api.CauseAction, api.CauseUpload, api.CauseRestore}
 
-// BeforeLast returns the state before the last change that a client asked for; 0 where it is not known. The error is an *api.Error
-// if the log has no such change.
+// BeforeLast returns the state before the last change that a client asked for; 0 where it is not known. The error is an
+// *api.Error if the log has no such change.
 func (m *Manager) BeforeLast() (uint64, error) {
 	for before := uint64(0); ; {
 		entries, next := m.ChangeLog(before, logPage)

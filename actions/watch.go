@@ -28,8 +28,8 @@ type Watching struct {
 	Silence time.Duration
 }
 
-// WatchChanges reports changes: first until the present, which may be nothing, then as it is seen. The error is that of Send or Idle,
-// the cause of the end of ctx, or an *api.Error for a state that is not kept.
+// WatchChanges reports changes: first until the present, which may be nothing, then as it is seen. The error is that of
+// Send or Idle, the cause of the end of ctx, or an *api.Error for a state that is not kept.
 func (m *Manager) WatchChanges(ctx context.Context, w Watching) error {
 	e := m.effects
 	if e.workspace == nil {
@@ -78,8 +78,8 @@ func (m *Manager) WatchChanges(ctx context.Context, w Watching) error {
 	}
 }
 
-// look is a step, unless there was one such a short time ago and it need not be, and a channel that is closed once there is another
-// state.
+// look is a step, unless there was one such a short time ago and it need not be, and a channel that is closed once
+// there is another state.
 func (e *effects) look(must bool) (now uint64, moved <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

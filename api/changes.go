@@ -142,16 +142,16 @@ type ChangedPath struct {
 	FromBase64 []byte `json:"from_base64,omitzero"`
 	Path       string `json:"path,omitzero"`
 	PathBase64 []byte `json:"path_base64,omitzero"`
-	// OldMode and Mode are the types and modes before and after, as git writes them, such as "100755" or "120000" for a symbolic link,
-	// but with all bits of the mode; "" where there was or is no file, or where no lines were asked for.
+	// OldMode and Mode are the types and modes before and after, as git writes them, such as "100755" or "120000" for a
+	// symbolic link, but with all bits of the mode; "" where there was or is no file, or where no lines were asked for.
 	OldMode string `json:"old_mode,omitzero"`
 	Mode    string `json:"mode,omitzero"`
-	// Diff has the hunks of a unified diff of a text file, or of the target of a symbolic link, without a file header, and Lines the
-	// numbers of added and removed lines. Of another type than before, all lines before are removed first.
+	// Diff has the hunks of a unified diff of a text file, or of the target of a symbolic link, without a file header, and
+	// Lines the numbers of added and removed lines. Of another type than before, all lines before are removed first.
 	Diff  string  `json:"diff,omitzero"`
 	Lines *[2]int `json:"lines,omitzero"`
-	// Content is "" if the content after the change, of a deleted file that before it, can be had. Otherwise it is "pending" (it is
-	// to be kept), "lost" (the file changed before it was kept) or "large".
+	// Content is "" if the content after the change, of a deleted file that before it, can be had. Otherwise it is
+	// "pending" (it is to be kept), "lost" (the file changed before it was kept) or "large".
 	Content string `json:"content,omitzero"`
 }
 
@@ -185,8 +185,8 @@ func (c *Changes) None() bool {
 }
 
 // Header returns the changes as the value of [ChangesHeader], such as "n=17; +1 ~2 -0 >0; exact": created, modified or
-// of other attributes, deleted, renamed, then "!" and the number of ignored changes if there are any; at the end "exact", or
-// "inexact:" and the reason.
+// of other attributes, deleted, renamed, then "!" and the number of ignored changes if there are any; at the end
+// "exact", or "inexact:" and the reason.
 func (c *Changes) Header() string {
 	n := c.Counts
 	text := fmt.Sprintf("+%d ~%d -%d >%d", n.Created, n.Modified+n.Meta, n.Deleted, n.Renamed)

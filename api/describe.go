@@ -23,7 +23,8 @@ func DecodeJSON(text string) (any, error) {
 	return anyOf(raw), nil
 }
 
-// Describe describes a value of [DecodeJSON] in a few words, for messages: "the string \"x\"", "the number 3", "a list".
+// Describe describes a value of [DecodeJSON] in a few words, for messages: "the string \"x\"", "the number 3", "a
+// list".
 func Describe(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -61,7 +61,8 @@ type RecordedAction struct {
 	Lasting bool `json:"lasting"`
 	// Waiting describes a running command or program; lists leave it out.
 	Waiting *Waiting `json:"waiting,omitzero"`
-	// Effect is EffectNone if nothing changed in the workspace, EffectChanges if something did, and "" where that is not known.
+	// Effect is EffectNone if nothing changed in the workspace, EffectChanges if something did, and "" where that is not
+	// known.
 	Effect string `json:"effect,omitzero"`
 	// Changes are the changes by the action, as far as they are kept; lists leave them out.
 	Changes *Changes `json:"changes,omitzero"`

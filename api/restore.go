@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// StateRef names a state of the workspace: by its id, such as "s16", by the name of a checkpoint, or by the number of an action,
-// for the state after it. In JSON a number may be an integer.
+// StateRef names a state of the workspace: by its id, such as "s16", by the name of a checkpoint, or by the number of
+// an action, for the state after it. In JSON a number may be an integer.
 type StateRef string
 
 // UnmarshalJSON decodes a text or an integer.
@@ -39,7 +39,8 @@ type RestoreRequest struct {
 	Only uint64 `json:"only,omitzero"`
 	// Last takes back the last action, upload or restore that changed something.
 	Last bool `json:"last,omitzero"`
-	// Paths are the files and directories that are restored, with all below; nil means everything. With Only they must be nil.
+	// Paths are the files and directories that are restored, with all below; nil means everything. With Only they must be
+	// nil.
 	Paths []FilePath `json:"paths,omitempty"`
 	// All does nothing where Only would refuse a path.
 	All bool `json:"all,omitzero"`
@@ -80,7 +81,8 @@ type Pin struct {
 type Restored struct {
 	Changes `json:",inline"`
 	DryRun  bool `json:"dry_run"`
-	// Refused are the paths that are not as in the target, at most 1,000 of RefusedCount. It must not be nil, which is encoded as null.
+	// Refused are the paths that are not as in the target, at most 1,000 of RefusedCount. It must not be nil, which is
+	// encoded as null.
 	Refused      []RefusedPath `json:"refused"`
 	RefusedCount int           `json:"refused_count"`
 	// Lost are files whose content before the restore was not kept, so that it cannot be had again.
@@ -135,7 +137,8 @@ type Checkpoints struct {
 // maxCheckpointName bounds the name of a checkpoint, in bytes.
 const maxCheckpointName = 100
 
-// CheckCheckpointName refuses names that are no text of letters, digits and a few signs, or look like a state or a number.
+// CheckCheckpointName refuses names that are no text of letters, digits and a few signs, or look like a state or a
+// number.
 func CheckCheckpointName(name string) error {
 	if name == "" || len(name) > maxCheckpointName {
 		return fmt.Errorf("must have 1 to %d characters", maxCheckpointName)
@@ -168,12 +171,13 @@ type Attempts struct {
 	Attempts []Attempt `json:"attempts"`
 }
 
-// BisectRequest asks which action broke something, between a state in which a command succeeds and a later one in which it fails.
+// BisectRequest asks which action broke something, between a state in which a command succeeds and a later one in which
+// it fails.
 type BisectRequest struct {
 	Good StateRef `json:"good"`
 	Bad  StateRef `json:"bad"`
-	// Command is a shell command: it exits with 0 in a good state, with 125 where a state cannot be tested, and otherwise in a bad
-	// one. 126, 127 and a timeout end the bisect, as with git.
+	// Command is a shell command: it exits with 0 in a good state, with 125 where a state cannot be tested, and otherwise
+	// in a bad one. 126, 127 and a timeout end the bisect, as with git.
 	Command string `json:"command"`
 	// Timeout bounds a test, in seconds; 0 means 600.
 	Timeout float64 `json:"timeout,omitzero"`
@@ -199,7 +203,8 @@ const (
 type BisectEvent struct {
 	// Event is one of the events above, and says which members there are.
 	Event string `json:"event"`
-	// State is the tested state, and N the action that ended with it; of a result the first bad one. N is 0 if it was no action.
+	// State is the tested state, and N the action that ended with it; of a result the first bad one. N is 0 if it was no
+	// action.
 	State string `json:"state,omitzero"`
 	N     uint64 `json:"n,omitzero"`
 	// Left is about how many tests are to come.
@@ -227,8 +232,8 @@ var (
 	bisectShape     = shapeOf(BisectRequest{}, "good", "bad", "command")
 )
 
-// DecodeRestore reads the body of a restore. An error is an *[Error]: with status 400 if a member is wrong, and 422 if those do not
-// fit together.
+// DecodeRestore reads the body of a restore. An error is an *[Error]: with status 400 if a member is wrong, and 422 if
+// those do not fit together.
 func DecodeRestore(body []byte) (RestoreRequest, error) {
 	r, err := decodeBody[RestoreRequest](restoreShape, body, nil)
 	if err != nil {

@@ -49,9 +49,9 @@ func (h *Host) ImageNames(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// Build makes an image from a tar archive, compressed or not, with a Dockerfile
-// at its top, and gives it the tags. output gets the text of the build. The commands of the Dockerfile run in containers of the
-// engine's own, with its defaults and without the limits of a sandbox.
+// Build makes an image from a tar archive, compressed or not, with a Dockerfile at its top, and gives it the tags.
+// output gets the text of the build. The commands of the Dockerfile run in containers of the engine's own, with its
+// defaults and without the limits of a sandbox.
 func (h *Host) Build(ctx context.Context, archive io.Reader, tags []string, output io.Writer) error {
 	answer, err := h.engine.ImageBuild(ctx, archive, build.ImageBuildOptions{Tags: tags, Remove: true, ForceRemove: true})
 	if err != nil {

@@ -44,7 +44,8 @@ func (e *Executor) openStore() (*store.Store, error) {
 	return contents, err
 }
 
-// removeLinks removes the links in a directory of the server's own, where an agent that is the same user put them to switch undo off.
+// removeLinks removes the links in a directory of the server's own, where an agent that is the same user put them to
+// switch undo off.
 func (e *Executor) removeLinks(dir string) error {
 	root, err := hostpath.OpenPrivate(dir)
 	if err != nil {
@@ -69,8 +70,8 @@ func (e *Executor) closeStore() error {
 	return nil
 }
 
-// reclaim makes room in the store, and keeps the contents that states and the undo history need. It fails where the states of an earlier
-// process are not known, whose contents it would lose.
+// reclaim makes room in the store, and keeps the contents that states and the undo history need. It fails where the
+// states of an earlier process are not known, whose contents it would lose.
 func (e *Executor) reclaim() error {
 	w := e.followed
 	if w.cfg.Dir == "" || w.cfg.Mode == api.ChangesFacts || w.Info().Baseline.Why == string(changes.WhyRoot) {

@@ -149,8 +149,8 @@ func (j *Journal) unlistChange(c *change) {
 	}
 }
 
-// forgetChanges forgets the changes of no action that were recorded before an age of the journal or before an action that
-// was forgotten, and of the others the oldest beyond maxLoose. The caller holds mu.
+// forgetChanges forgets the changes of no action that were recorded before an age of the journal or before an action
+// that was forgotten, and of the others the oldest beyond maxLoose. The caller holds mu.
 func (j *Journal) forgetChanges(before age) {
 	if len(j.forgottenOrder) > 0 && len(j.actions) > 0 {
 		before = max(before, j.actions[0].begun)

@@ -126,8 +126,8 @@ type Journal struct {
 	closed         bool
 }
 
-// texts keeps short texts together. Each in an object of its own would keep the memory around it: the runtime gives back
-// pages without objects alone, and those of other requests lay between.
+// texts keeps short texts together. Each in an object of its own would keep the memory around it: the runtime gives
+// back pages without objects alone, and those of other requests lay between.
 type texts struct{ current strings.Builder }
 
 const (

@@ -13,7 +13,8 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// Tree is a workspace of files without directories. Its methods may be called concurrently. The fields may be set before.
+// Tree is a workspace of files without directories. Its methods may be called concurrently. The fields may be set
+// before.
 type Tree struct {
 	// Off is the answer of NoUndo.
 	Off string

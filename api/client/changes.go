@@ -33,8 +33,8 @@ func (c *Client) DoWithChanges(ctx context.Context, r api.Request) (o api.Observ
 	return o, changes, err
 }
 
-// Changes returns the net changes of the workspace between two states. The error is a *StatusError of 404 for a state that never
-// was, and of 410 for one that is no longer kept.
+// Changes returns the net changes of the workspace between two states. The error is a *StatusError of 404 for a state
+// that never was, and of 410 for one that is no longer kept.
 func (c *Client) Changes(ctx context.Context, q ChangesQuery) (api.Changes, error) {
 	var changes api.Changes
 	return changes, c.get(ctx, "/v1/changes?"+q.values().Encode(), &changes, c.maxResponse)

@@ -17,16 +17,16 @@ import (
 )
 
 // Restore brings the workspace back to another state, or only reports the changes that this would make. Paths that
-// cannot be restored are named in the answer, and are no error. The error is a *StatusError of 404 or 410 for a state that
-// never was or is no longer kept, and of 409 while an action runs. The request is sent once: after a broken connection it
-// may have been carried out.
+// cannot be restored are named in the answer, and are no error. The error is a *StatusError of 404 or 410 for a state
+// that never was or is no longer kept, and of 409 while an action runs. The request is sent once: after a broken
+// connection it may have been carried out.
 func (c *Client) Restore(ctx context.Context, r api.RestoreRequest) (api.Restored, error) {
 	var restored api.Restored
 	return restored, c.long(ctx, "/v1/restore", r, &restored)
 }
 
-// Checkpoint gives the present state of the workspace a name, once its contents are kept. Missing of the answer says how
-// many are not.
+// Checkpoint gives the present state of the workspace a name, once its contents are kept. Missing of the answer says
+// how many are not.
 func (c *Client) Checkpoint(ctx context.Context, r api.CheckpointRequest) (api.Checkpoint, error) {
 	var made api.Checkpoint
 	return made, c.long(ctx, "/v1/checkpoints", r, &made)
@@ -63,8 +63,8 @@ func (c *Client) KeepAttempt(ctx context.Context, id string) (api.Restored, erro
 	return c.endAttempt(ctx, id, "keep")
 }
 
-// DiscardAttempt ends an open attempt and takes back all that changed since its begin, as [Client.Restore] does; with force also
-// while actions run.
+// DiscardAttempt ends an open attempt and takes back all that changed since its begin, as [Client.Restore] does; with
+// force also while actions run.
 func (c *Client) DiscardAttempt(ctx context.Context, id string, force bool) (api.Restored, error) {
 	how := "discard"
 	if force {
@@ -81,9 +81,9 @@ func (c *Client) endAttempt(ctx context.Context, id, how string) (api.Restored, 
 // ErrBisect reports a bisect that ended without a result.
 var ErrBisect = errors.New("the bisect has no result")
 
-// Bisect finds the action that broke something, and returns the last event of the bisect. event is called with each one as it
-// comes; its error, the end of ctx and a broken connection end the bisect. The server restores the present at the end in any
-// case. The error is ErrBisect, with the event, where a test could not be carried out.
+// Bisect finds the action that broke something, and returns the last event of the bisect. event is called with each one
+// as it comes; its error, the end of ctx and a broken connection end the bisect. The server restores the present at the
+// end in any case. The error is ErrBisect, with the event, where a test could not be carried out.
 func (c *Client) Bisect(ctx context.Context, r api.BisectRequest, event func(api.BisectEvent) error) (api.BisectEvent, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -112,8 +112,8 @@ func (c *Client) Bisect(ctx context.Context, r api.BisectRequest, event func(api
 	return last, err
 }
 
-// ChangesQuery says which changes [Client.Changes] and [Client.WatchChanges] return. States are named as in [api.Changes],
-// by the name of a checkpoint, or by the number of the action that ended with them.
+// ChangesQuery says which changes [Client.Changes] and [Client.WatchChanges] return. States are named as in
+// [api.Changes], by the name of a checkpoint, or by the number of the action that ended with them.
 type ChangesQuery struct {
 	// Since is the earlier state. A watch begins with the present without it.
 	Since string
@@ -133,9 +133,9 @@ func (q ChangesQuery) values() url.Values {
 	return query
 }
 
-// WatchChanges calls change with each change as it happens, until ctx ends or change fails, whose error is returned. After
-// a broken connection it goes on from the last state that change was called with, or from Since. The error is a *StatusError
-// of 410 if that is no longer kept.
+// WatchChanges calls change with each change as it happens, until ctx ends or change fails, whose error is returned.
+// After a broken connection it goes on from the last state that change was called with, or from Since. The error is a
+// *StatusError of 410 if that is no longer kept.
 func (c *Client) WatchChanges(ctx context.Context, q ChangesQuery, change func(api.Changes) error) error {
 	q.Until = ""
 	var progress uint64

@@ -30,8 +30,8 @@ type Issue struct {
 	Message      string
 }
 
-// New returns the issues of after that before does not have, whatever their lines. known is false for languages that are
-// not checked here. The Python interpreter runs as user; ctx bounds the work.
+// New returns the issues of after that before does not have, whatever their lines. known is false for languages that
+// are not checked here. The Python interpreter runs as user; ctx bounds the work.
 func New(ctx context.Context, path, before, after string, user *identity.User) (issues []Issue, known bool) {
 	var find func(string) ([]Issue, bool)
 	switch strings.ToLower(filepath.Ext(path)) {

@@ -1,7 +1,8 @@
 // Package document turns documents into Markdown: PDF, DOCX, XLSX, PPTX, CSV and Jupyter notebooks.
 //
-// The conversion runs in a worker, because the libraries that it uses have no limits of time and memory. A document may be damaged on
-// purpose: [Convert] may then panic, which the worker reports, and stops where the text that was asked for is complete.
+// The conversion runs in a worker, because the libraries that it uses have no limits of time and memory. A document may
+// be damaged on purpose: [Convert] may then panic, which the worker reports, and stops where the text that was asked
+// for is complete.
 package document
 
 import (

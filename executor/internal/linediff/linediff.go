@@ -19,8 +19,8 @@ type Hunk struct {
 	A0, A1, B0, B1 int
 }
 
-// Header is the line above the hunk in a unified diff, with a line feed before it, for texts above which both have the same
-// number of lines.
+// Header is the line above the hunk in a unified diff, with a line feed before it, for texts above which both have the
+// same number of lines.
 func (h Hunk) Header(above int) string {
 	return "\n@@ -" + hunkRange(above+h.A0, above+h.A1) + " +" + hunkRange(above+h.B0, above+h.B1) + " @@"
 }
@@ -143,9 +143,9 @@ func CutLines(before, after string) (a, b string, above int) {
 }
 
 // Unified returns the hunks of a shortest diff of two texts without context lines, which patch and git apply (with
-// --unidiff-zero) accept below a file header: lines keep the blanks and carriage returns at their ends, and a missing line
-// feed at the end of a text is noted. above is the number of equal lines above both, and removed and added are numbers
-// of lines. It ends without a line feed.
+// --unidiff-zero) accept below a file header: lines keep the blanks and carriage returns at their ends, and a missing
+// line feed at the end of a text is noted. above is the number of equal lines above both, and removed and added are
+// numbers of lines. It ends without a line feed.
 func Unified(before, after string, above int) (diff string, added, removed int) {
 	a, b := slices.Collect(strings.Lines(before)), slices.Collect(strings.Lines(after))
 	hunks := []Hunk{{0, len(a), 0, len(b)}}
@@ -162,8 +162,8 @@ func Unified(before, after string, above int) (diff string, added, removed int) 
 	return strings.TrimSuffix(out.String(), "\n"), added, removed
 }
 
-// markEnd turns lines with their line feeds into lines between line feeds, with a mark on a last line that has none. Valid
-// UTF-8 does not contain the mark.
+// markEnd turns lines with their line feeds into lines between line feeds, with a mark on a last line that has none.
+// Valid UTF-8 does not contain the mark.
 func markEnd(text string) string {
 	if rest, ended := strings.CutSuffix(text, "\n"); ended {
 		return rest

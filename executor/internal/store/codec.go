@@ -20,8 +20,8 @@ const (
 // after use: each has a megabyte or more.
 type codec struct{ encoders, decoders sync.Pool }
 
-// record makes the two parts of the record of a content, compressed up to a size if that saves an eighth at least. The second
-// one may be data itself.
+// record makes the two parts of the record of a content, compressed up to a size if that saves an eighth at least. The
+// second one may be data itself.
 func (c *codec) record(sum Sum, data []byte, most int) (head, payload []byte) {
 	h := header{sum: sum, len: uint32(len(data)), stored: uint32(len(data)), codec: raw} //nolint:gosec // at most MaxContent
 	payload = data

@@ -76,8 +76,8 @@ func parseHeader(b []byte) (header, bool) {
 }
 
 // scan calls each for the records of a segment, and returns the end of the last good one. It reads headers, and where
-// last is set the payload of the last record too, which a killed process may have left torn. It fails with errDamaged for
-// what is no segment, and with ErrNewer.
+// last is set the payload of the last record too, which a killed process may have left torn. It fails with errDamaged
+// for what is no segment, and with ErrNewer.
 func scan(f io.ReaderAt, size int64, last bool, each func(h header, at int64)) (end int64, err error) {
 	var b [recordHeader]byte
 	if n, _ := f.ReadAt(b[:fileHeader], 0); n < fileHeader || string(b[:len(magic)]) != magic { // an error is a short read

@@ -1,8 +1,8 @@
 // Package store keeps contents by their SHA-256, each once, in files that only this process's user can read.
 //
-// Contents lie one behind the other in segments, which only grow. After the death of the process at most the last record of
-// the last segment is torn; [Open] cuts it. Nothing is flushed to the disk: what a power cut damages is noticed when it is
-// read, since every content is checked against its name, and is then as if it had never been kept.
+// Contents lie one behind the other in segments, which only grow. After the death of the process at most the last
+// record of the last segment is torn; [Open] cuts it. Nothing is flushed to the disk: what a power cut damages is
+// noticed when it is read, since every content is checked against its name, and is then as if it had never been kept.
 //
 // A store has a bound and keeps space free for others. What it has no room for it refuses with [ErrFull], and stays as
 // it was; [Store.Reclaim] makes room.
@@ -232,15 +232,15 @@ func (s *Store) Stats() Stats {
 	return Stats{len(s.index), s.size, s.bound}
 }
 
-// Put keeps a content, and returns its name. It fails with [ErrFull] or [ErrTooLarge] where the content is not kept, and the
-// store goes on. The name is right also if it fails.
+// Put keeps a content, and returns its name. It fails with [ErrFull] or [ErrTooLarge] where the content is not kept,
+// and the store goes on. The name is right also if it fails.
 func (s *Store) Put(data []byte) (Sum, error) {
 	sum := sha256.Sum256(data)
 	return sum, s.put(sum, data, MaxContent, s.bound/quickShare)
 }
 
-// PutQuick is Put of a content whose name is known, for a caller that waits: a large content is not compressed, and a part of
-// the store is free for it where Put has filled the rest.
+// PutQuick is Put of a content whose name is known, for a caller that waits: a large content is not compressed, and a
+// part of the store is free for it where Put has filled the rest.
 func (s *Store) PutQuick(sum Sum, data []byte) error { return s.put(sum, data, maxQuick, 0) }
 
 // put compresses contents up to a size, and leaves so many bytes free.
