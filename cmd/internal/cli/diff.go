@@ -92,8 +92,8 @@ written out; otherwise it is as it is in the files, for 'git apply --unidiff-zer
 // errNoChanges reports a log without changes.
 var errNoChanges = errors.New("nothing has changed yet")
 
-// changesOf returns the states that a word names: the number of an action, a state or a checkpoint, two of them with ".."
-// between, or "" for the newest change that undo takes back.
+// changesOf returns the states that a word names: the number of an action, a state or a checkpoint, two of them with
+// ".." between, or "" for the newest change that undo takes back.
 func changesOf(ctx context.Context, c *client.Client, word string) (q client.ChangesQuery, err error) {
 	if from, to, ok := strings.Cut(word, ".."); ok {
 		if from == "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 )
 
-// patch writes changes as git writes them. Where they are for a person, nothing in them acts on a terminal; otherwise lines
-// are as they are in the files, so that 'git apply' takes them.
+// patch writes changes as git writes them. Where they are for a person, nothing in them acts on a terminal; otherwise
+// lines are as they are in the files, so that 'git apply' takes them.
 type patch struct {
 	to     io.Writer
 	style  output.Style
@@ -41,8 +41,8 @@ type section struct {
 	renamed    bool
 }
 
-// sections are changes by file: a rename and the change of its target are one, and directories that are there because of
-// what is in them are left out, as with git.
+// sections are changes by file: a rename and the change of its target are one, and directories that are there because
+// of what is in them are left out, as with git.
 func sections(c *api.Changes) (list []section) {
 	at, parents := map[string]int{}, map[string]bool{}
 	for _, change := range c.Paths {
@@ -104,8 +104,8 @@ const (
 	modeLink    = "120000"
 )
 
-// gitMode is a type and mode as git writes it; "" for what it has no mode for. That of an earlier server is not known, and taken for a
-// file's.
+// gitMode is a type and mode as git writes it; "" for what it has no mode for. That of an earlier server is not known,
+// and taken for a file's.
 func gitMode(mode string) string {
 	n, err := strconv.ParseUint(mode, 8, 32)
 	switch kind := n &^ 0o7777; {

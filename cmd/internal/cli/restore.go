@@ -68,8 +68,8 @@ type restoredInfo api.Restored
 
 func (r restoredInfo) Table() [][]string { return pathList(r.Changes).Table() }
 
-// printRestored prints the result of a restore in the sandbox name, or of a dry run. The error is the exit code where something was
-// refused.
+// printRestored prints the result of a restore in the sandbox name, or of a dry run. The error is the exit code where
+// something was refused.
 func (p *program) printRestored(format *output.Format, name string, r *api.Restored) error {
 	if format.Value != "table" || len(r.Paths) > 0 {
 		if err := p.Print(format, restoredInfo(*r)); err != nil {

@@ -26,7 +26,8 @@ func AddColor(c *cobra.Command) *Color {
 	return f
 }
 
-// Colored returns the style of standard output, and whether its text is for a person: control characters must not be in it.
+// Colored returns the style of standard output, and whether its text is for a person: control characters must not be in
+// it.
 func (s *Streams) Colored(c *Color) (style Style, person bool) {
 	style, _ = s.Style()
 	if c.format.Value != "auto" {
@@ -36,8 +37,8 @@ func (s *Streams) Colored(c *Color) (style Style, person bool) {
 	return style, terminal || style.color
 }
 
-// defaultPager ends at once where all fits in the window, shows colours and nothing else that a terminal acts on, and leaves
-// the text on the screen.
+// defaultPager ends at once where all fits in the window, shows colours and nothing else that a terminal acts on, and
+// leaves the text on the screen.
 var defaultPager = []string{"less", "-FRX"}
 
 // Page has write write to the person's pager where standard output is a terminal, and otherwise, or where there is no

@@ -1,8 +1,8 @@
 // Package pid1 is the first process of a sandbox whose platform brings none: it starts the server, passes signals on to
 // it, starts it again after a crash, and reaps orphans.
 //
-// It does so before main, and imports little: Go sets packages up in the order of what they import, so most libraries of
-// the server are not set up in this process, which saves their time and memory.
+// It does so before main, and imports little: Go sets packages up in the order of what they import, so most libraries
+// of the server are not set up in this process, which saves their time and memory.
 package pid1
 
 import (
