@@ -18,7 +18,9 @@ import (
 // one of its own for this working directory and address. opened returns the journal once it
 // was read, which goes on meanwhile. If no directory was asked for and none can be used, the
 // journal is in memory, and /readyz says so. The marks, which lie beside it, are nil then.
-func beginJournal(opts *options, env func(string) string, logger *slog.Logger) (opened func() (*journal.Journal, error), marks *mark.Ledger, err error) {
+func beginJournal(
+	opts *options, env func(string) string, logger *slog.Logger,
+) (opened func() (*journal.Journal, error), marks *mark.Ledger, err error) {
 	cfg := opts.journal
 	if cfg.Dir = journalDir(opts, env); cfg.Dir == "" || cfg.NoText {
 		cfg.MaxBytes = 0

@@ -26,7 +26,10 @@ const viewerURLFile = "/tmp/oh-server-url"
 // server with a port has one. Behind a Unix socket, which the reference does not
 // know, there is one where there is a browser that could look at it. Without it
 // everything else works: what is wrong is logged.
-func startViewer(ctx context.Context, opts *options, exec *executor.Executor, user *identity.User, temps *files.Ledger, logger *slog.Logger) (stop func()) {
+func startViewer(
+	ctx context.Context, opts *options, exec *executor.Executor, user *identity.User, temps *files.Ledger,
+	logger *slog.Logger,
+) (stop func()) {
 	if strings.HasPrefix(opts.addr, "unix:") && !exec.Capabilities()["browse_interactive"].Available {
 		return func() {}
 	}
@@ -39,7 +42,8 @@ func startViewer(ctx context.Context, opts *options, exec *executor.Executor, us
 	err = user.Do(func() error { return replaceFile(temps, viewerURLFile, url) })
 	switch {
 	case errors.Is(err, fs.ErrPermission): // /tmp is sticky: on a host that several users share this is so for all but the first
-		logger.InfoContext(ctx, "agents find another user's file viewer, whose server was first on this host", slog.String("file", viewerURLFile), slog.String("url", url))
+		logger.InfoContext(ctx, "agents find another user's file viewer, whose server was first on this host",
+			slog.String("file", viewerURLFile), slog.String("url", url))
 	case err != nil:
 		logger.WarnContext(ctx, "agents will not find the file viewer", slog.String("url", url), slog.Any("error", err))
 	}

@@ -13,7 +13,9 @@ import (
 )
 
 // completeFile completes a sandbox, and paths in it.
-func (p *program) completeFile(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *program) completeFile(
+	cmd *cobra.Command, args []string, begun string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return p.CompleteSandboxes(1)(cmd, args, begun)
 	}

@@ -71,7 +71,9 @@ is said. No set-uid bit is kept, and holes stay holes.`,
 }
 
 // completeCopy completes SANDBOX:, a path in one, or a file of this machine.
-func (p *program) completeCopy(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *program) completeCopy(
+	cmd *cobra.Command, args []string, begun string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if ref, begun, remote := splitRemote(begun); remote && len(args) < 2 {
 		found, directive := p.CompletePaths(cmd, []string{ref}, begun)
 		for i, word := range found {

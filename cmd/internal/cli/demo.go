@@ -223,7 +223,8 @@ func findModule(ctx context.Context) (version string, module []byte, err error) 
 	var buf bytes.Buffer
 	w := zip.NewWriter(&buf)
 	if err := errors.Join(w.AddFS(os.DirFS(dir)), w.Close()); err != nil {
-		return version, nil, fmt.Errorf("the module is not in the cache: run 'go mod download %s@%s': %w", demoModule, version, err)
+		return version, nil, fmt.Errorf("the module is not in the cache: run 'go mod download %s@%s': %w", demoModule,
+			version, err)
 	}
 	return version, buf.Bytes(), nil
 }

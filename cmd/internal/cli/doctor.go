@@ -66,7 +66,8 @@ func (p *program) servers() []func(*platform.Options) {
 // restartEgress replaces the egress proxy.
 func (p *program) restartEgress(ctx context.Context) error {
 	return p.In(func(driver sandbox.Driver) error {
-		return sandbox.With(driver, "keep network policies", func(able sandbox.Networker) error { return able.RestartEgress(ctx) })
+		return sandbox.With(driver, "keep network policies",
+			func(able sandbox.Networker) error { return able.RestartEgress(ctx) })
 	}, p.servers()...)
 }
 
@@ -145,7 +146,8 @@ func (p *program) checkSandboxes(ctx context.Context, driver sandbox.Driver, rep
 		return err
 	}
 	if len(leftovers) > 0 {
-		add(report, "note", "sandboxes", fmt.Sprintf("%d are over, or were left half done", len(leftovers)), "'runtimectl prune' removes them")
+		add(report, "note", "sandboxes", fmt.Sprintf("%d are over, or were left half done", len(leftovers)),
+			"'runtimectl prune' removes them")
 	}
 	return nil
 }

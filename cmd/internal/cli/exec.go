@@ -70,7 +70,8 @@ cannot be run and 127 when it is not there.`,
 	}
 	opts.add(c)
 	c.Flags().BoolVarP(&opts.detach, "detach", "d", false, "print the identity of the action, and do not wait")
-	c.Flags().StringVarP(&opts.user, "user", "u", "", "run as `USER`, a name or a number, where the sandbox was created with --allow-root")
+	c.Flags().StringVarP(&opts.user, "user", "u", "",
+		"run as `USER`, a name or a number, where the sandbox was created with --allow-root")
 	c.Flags().BoolVar(&opts.changes, "changes", false, "say on standard error which files of the workspace it changed")
 	_ = c.RegisterFlagCompletionFunc("user", cobra.FixedCompletions([]string{api.UserRoot}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	opts.addPlace(c)
@@ -128,7 +129,8 @@ func (f *execFlags) add(c *cobra.Command) {
 }
 
 func (f *execFlags) addTimeout(c *cobra.Command) {
-	command.AddDuration(c.Flags(), &f.timeout, "timeout", "", 0, "interrupt the command after this long, such as 90s (default: never)")
+	command.AddDuration(c.Flags(), &f.timeout, "timeout", "", 0,
+		"interrupt the command after this long, such as 90s (default: never)")
 }
 
 // addPlace adds the flags for where a command runs.

@@ -134,7 +134,8 @@ func (b *imageBuild) findBase(ctx context.Context) (base, how string, err error)
 	case ctx.Err() != nil:
 		return "", "", context.Cause(ctx)
 	case b.base != imageBase:
-		return "", "", fmt.Errorf("%w: %s is not on this host and cannot be pulled: give another --base: %w", sandbox.ErrNoImage, b.base, pullErr)
+		return "", "", fmt.Errorf("%w: %s is not on this host and cannot be pulled: give another --base: %w",
+			sandbox.ErrNoImage, b.base, pullErr)
 	}
 	how = "it was made here of Debian's packages, since " + b.base + " cannot be pulled"
 	if b.docker(ctx, nil, "image", "inspect", imageMade) == nil {

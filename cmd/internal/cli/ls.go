@@ -34,7 +34,8 @@ whose server does not answer within a second is ready at best.`,
   runtimectl rm $(runtimectl ls -q)`,
 		Args: command.NoArgs,
 	}
-	c.Flags().StringArrayVar((*[]string)(&chosen), "filter", nil, "list those that fit `NAME=VALUE`; names are "+strings.Join(sandbox.FilterNames, ", "))
+	c.Flags().StringArrayVar((*[]string)(&chosen), "filter", nil,
+		"list those that fit `NAME=VALUE`; names are "+strings.Join(sandbox.FilterNames, ", "))
 	c.Flags().StringVar(&template, "format", "", "print each by this `TEMPLATE` of Go, such as '{{.ID}} {{.Owner}}'")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	format := output.AddFormat(c, "table", "json", "yaml")

@@ -36,7 +36,8 @@ its standard input, once everything is answered.`,
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	addDialect(c, &dialect)
-	c.Flags().StringVar(&session, "session", "", "run commands in the persistent shell `NAME` (default: the one of calls that name none)")
+	c.Flags().StringVar(&session, "session", "",
+		"run commands in the persistent shell `NAME` (default: the one of calls that name none)")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := api.CheckSession(session); err != nil {
 			return command.Usage(cmd, err)

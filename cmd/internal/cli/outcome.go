@@ -55,7 +55,8 @@ const signalBase = 128
 
 // signalNumbers are Linux's, by their names: this program may run on another system.
 var signalNumbers = map[string]int{
-	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9,
+	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8,
+	"SIGKILL": 9,
 	"SIGUSR1": 10, "SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13, "SIGALRM": 14, "SIGTERM": 15, "SIGSTKFLT": 16,
 	"SIGXCPU": 24, "SIGXFSZ": 25, "SIGVTALRM": 26, "SIGPROF": 27, "SIGIO": 29, "SIGPWR": 30, "SIGSYS": 31,
 }
@@ -68,7 +69,8 @@ func runEnd(run api.RunObservation) error {
 	case code > 0:
 		return &command.ExitError{Code: code, Said: run.Content}
 	case run.Metadata.Suffix == "": // the shell did not start, in the time of the command or at all
-		return fmt.Errorf("the command was not run: %s", output.Clean(strings.TrimSpace(strings.TrimPrefix(run.Content, "ERROR:"))))
+		return fmt.Errorf("the command was not run: %s",
+			output.Clean(strings.TrimSpace(strings.TrimPrefix(run.Content, "ERROR:"))))
 	}
 	return fmt.Errorf("the command has no exit code: %s", output.Clean(strings.TrimSpace(run.Metadata.Suffix)))
 }

@@ -39,7 +39,8 @@ At its end it removes those that still wait, unless --keep is given.`,
 	}
 	flags := platform.AddSpec(c)
 	flags.LeaveOut("name", "key", "owner", "env", "env-file")
-	c.Flags().StringVar(&name, "pool", "default", "call the pool `NAME`; on Kubernetes, agent-sandbox:NAME lets the cluster's controller\nof that name keep it")
+	c.Flags().StringVar(&name, "pool", "default",
+		"call the pool `NAME`; on Kubernetes, agent-sandbox:NAME lets the cluster's controller\nof that name keep it")
 	_ = c.RegisterFlagCompletionFunc("pool", p.CompletePools) // the flag is there
 	c.Flags().IntVar(&warm, "warm", 1, "keep `N` sandboxes")
 	c.Flags().BoolVar(&keep, "keep", false, "leave those that wait where they are at the end")
@@ -66,7 +67,9 @@ At its end it removes those that still wait, unless --keep is given.`,
 }
 
 // keepWarm keeps a pool until ctx is over.
-func (p *program) keepWarm(ctx context.Context, driver sandbox.Driver, name string, spec sandbox.Spec, warm int, keep bool, logger *slog.Logger) error {
+func (p *program) keepWarm(
+	ctx context.Context, driver sandbox.Driver, name string, spec sandbox.Spec, warm int, keep bool, logger *slog.Logger,
+) error {
 	pool, err := sandbox.NewPool(ctx, driver, name, spec, warm, logger)
 	if err != nil {
 		return err
@@ -76,7 +79,8 @@ func (p *program) keepWarm(ctx context.Context, driver sandbox.Driver, name stri
 	if err := pool.Prepare(ctx); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(p.Stderr, "note: pool %s is kept warm until it is interrupted: sandboxes of %s, %d at a time\n", name, output.Clean(spec.Image), warm)
+	_, _ = fmt.Fprintf(p.Stderr, "note: pool %s is kept warm until it is interrupted: sandboxes of %s, %d at a time\n",
+		name, output.Clean(spec.Image), warm)
 	pool.Run(ctx, refillEvery)
 	if keep {
 		return nil

@@ -84,7 +84,9 @@ when it is not there.`,
 var someShell = []string{"/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh"}
 
 // performHinted is perform, with a hint after a command that failed for want of root.
-func (p *program) performHinted(ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool) error {
+func (p *program) performHinted(
+	ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool,
+) error {
 	err := p.perform(ctx, s, words, opts, input)
 	if failed, ok := errors.AsType[*command.ExitError](err); ok && failed.Code < command.ExitTimeout && opts.user == "" { // it ran, and ended by itself
 		p.HintRoot(s, failed.Said)

@@ -40,7 +40,8 @@ terminal as it is, with all its escape sequences.`,
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	flags := c.Flags()
-	flags.StringVar(&opts.session, "session", "", "attach to the persistent shell `NAME`, which is started if need be\n(default: the one of actions that name none)")
+	flags.StringVar(&opts.session, "session", "",
+		"attach to the persistent shell `NAME`, which is started if need be\n(default: the one of actions that name none)")
 	flags.BoolVar(&opts.readOnly, "read-only", false, "only look")
 	flags.StringVar(&opts.keys, "detach-keys", opts.keys, "leave when these `KEYS` are typed, such as ctrl-a,d")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -63,7 +64,8 @@ terminal as it is, with all its escape sequences.`,
 			if err := p.attach(cmd.Context(), c, s.Name, opts, leave, in, out); err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(p.Stderr, "left sandbox %s; 'runtimectl sh %s' comes back\n", s.Name, strings.Join(cmd.Flags().Args(), " "))
+			_, _ = fmt.Fprintf(p.Stderr, "left sandbox %s; 'runtimectl sh %s' comes back\n", s.Name,
+				strings.Join(cmd.Flags().Args(), " "))
 			return nil
 		})
 	}
@@ -78,7 +80,9 @@ type shFlags struct {
 
 // attach connects a terminal of this machine with one of a session until either
 // side ends it. The terminal is as it was then.
-func (p *program) attach(ctx context.Context, c *client.Client, name string, opts shFlags, leave []byte, in, out *os.File) (err error) {
+func (p *program) attach(
+	ctx context.Context, c *client.Client, name string, opts shFlags, leave []byte, in, out *os.File,
+) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	remote, err := c.NamedTerminal(ctx, opts.session, name, opts.readOnly)

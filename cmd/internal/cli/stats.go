@@ -115,7 +115,9 @@ func notMeasured(s *sandbox.Sandbox) error {
 }
 
 // followStats prints each measurement as it comes; on a terminal, all that are the latest.
-func (p *program) followStats(ctx context.Context, meter sandbox.Meter, all []*sandbox.Sandbox, format *output.Format) error {
+func (p *program) followStats(
+	ctx context.Context, meter sandbox.Meter, all []*sandbox.Sandbox, format *output.Format,
+) error {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	errs := make([]error, len(all))

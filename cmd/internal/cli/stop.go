@@ -24,6 +24,7 @@ again. It prints the ids of those that are stopped.`,
 	}, platform.Running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
 		return sandbox.Stop(ctx, driver, s, grace)
 	})
-	command.AddDuration(c.Flags(), &grace, "time", "t", local.StopTime, "kill what has not ended by itself after this long")
+	command.AddDuration(c.Flags(), &grace, "time", "t", local.StopTime,
+		"kill what has not ended by itself after this long")
 	return c
 }

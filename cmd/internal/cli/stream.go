@@ -233,7 +233,8 @@ func settled(err error) bool {
 		return true
 	}
 	failed, answered := errors.AsType[*client.StatusError](err)
-	return answered && failed.Status != http.StatusNotFound && failed.Status != http.StatusTooManyRequests && failed.Status < http.StatusInternalServerError
+	return answered && failed.Status != http.StatusNotFound && failed.Status != http.StatusTooManyRequests &&
+		failed.Status < http.StatusInternalServerError
 }
 
 // terminalOutput turns the output of a terminal into that of the command:

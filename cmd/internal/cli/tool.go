@@ -148,8 +148,10 @@ It exits with 0 when is_error is false and nothing goes on, and otherwise as act
 		return known(cmd, args)
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "read the arguments from this `FILE`")
-	c.Flags().StringVar(&session, "session", "", "run in the persistent shell `NAME` (default: the one of calls that name none)")
-	command.AddDuration(c.Flags(), &timeout, "timeout", "", 0, "wait at most this long, such as 90s; what runs goes on (default: no limit)")
+	c.Flags().StringVar(&session, "session", "",
+		"run in the persistent shell `NAME` (default: the one of calls that name none)")
+	command.AddDuration(c.Flags(), &timeout, "timeout", "", 0,
+		"wait at most this long, such as 90s; what runs goes on (default: no limit)")
 	format := output.AddFormat(c, "json", "yaml")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		arguments, err := p.Input(file, args[2:])

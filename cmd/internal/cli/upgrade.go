@@ -36,7 +36,8 @@ created with.`,
 		Args:              command.ArgRange(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
-	c.Flags().StringVar(&file, "server", "", "put this `PROGRAM` in its place (default: server, beside runtimectl or in ../lib/actiond)")
+	c.Flags().StringVar(&file, "server", "",
+		"put this `PROGRAM` in its place (default: server, beside runtimectl or in ../lib/actiond)")
 	command.AddDuration(c.Flags(), &wait, "wait", "", 30*time.Second, "wait at most this long for what runs, such as 10m")
 	c.Flags().BoolVar(&force, "force", false, "end what still runs then")
 	format := output.AddFormat(c, "table", "json", "yaml")

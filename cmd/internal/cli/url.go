@@ -31,7 +31,8 @@ that the sandbox has: keep it out of logs.`,
 			if !platform.Serves(s) {
 				return platform.NotRunning(s)
 			}
-			addresser, err := sandbox.Needs[sandbox.Addresser](driver, "reach a sandbox at an address; 'runtimectl port-forward' and the gateway can")
+			addresser, err := sandbox.Needs[sandbox.Addresser](driver,
+				"reach a sandbox at an address; 'runtimectl port-forward' and the gateway can")
 			if err != nil {
 				return err
 			}

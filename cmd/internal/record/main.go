@@ -130,7 +130,8 @@ func draw(steps []step) []byte {
 	lines := func(class, text string) {
 		for _, line := range wrapped(text) {
 			y += lineHeight
-			_, _ = fmt.Fprintf(&body, "<text class=\"%s\" x=\"%g\" y=\"%g\" style=\"animation-delay:%.2fs\">%s</text>\n", class, margin, y, at.Seconds(), escape(line))
+			_, _ = fmt.Fprintf(&body, "<text class=\"%s\" x=\"%g\" y=\"%g\" style=\"animation-delay:%.2fs\">%s</text>\n", class,
+				margin, y, at.Seconds(), escape(line))
 		}
 	}
 	for _, s := range steps {
@@ -139,7 +140,8 @@ func draw(steps []step) []byte {
 		if s.output != "" {
 			lines("o", s.output)
 		}
-		_, _ = fmt.Fprintf(&body, "<text class=\"t\" x=\"%g\" y=\"%g\" style=\"animation-delay:%.2fs\">%.2f s</text>\n", margin+columns*charWidth, y, at.Seconds(), s.took.Seconds())
+		_, _ = fmt.Fprintf(&body, "<text class=\"t\" x=\"%g\" y=\"%g\" style=\"animation-delay:%.2fs\">%.2f s</text>\n",
+			margin+columns*charWidth, y, at.Seconds(), s.took.Seconds())
 		at += reading
 	}
 	width, height := 2*margin+(columns+8)*charWidth, y+margin

@@ -43,7 +43,8 @@ func (r *release) command(ctx context.Context, dir string, env []string, name st
 
 // plain are the variables without which the caller's would change what Go builds.
 var plain = []string{
-	"GOTOOLCHAIN=" + toolchain, "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GODEBUG=", "GOFIPS140=off", "GOAMD64=v1", "GOARM64=v8.0", "GOWORK=off",
+	"GOTOOLCHAIN=" + toolchain, "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GODEBUG=", "GOFIPS140=off",
+	"GOAMD64=v1", "GOARM64=v8.0", "GOWORK=off",
 }
 
 // build builds programs for a system and an architecture, and returns them by name.

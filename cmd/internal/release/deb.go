@@ -91,7 +91,8 @@ func (r *release) deb(ctx context.Context, arch string, files map[string]file) (
 	config, err := yaml.Dump(map[string]any{
 		"name": "actiond", "arch": arch, "platform": "linux", "version": strings.TrimPrefix(r.version, "v"), "release": "",
 		"section": "admin", "priority": "optional", "license": "Apache-2.0", "mtime": at,
-		"maintainer": "The Actiond authors <actiond@users.noreply.github.com>", "homepage": "https://github.com/actiond/actiond",
+		"maintainer":  "The Actiond authors <actiond@users.noreply.github.com>",
+		"homepage":    "https://github.com/actiond/actiond",
 		"description": "sandboxes for AI agents\nruntimectl creates and drives sandboxes in which AI agents act, and serves them over\nHTTP; its server runs in each of them.",
 		"suggests":    []string{"docker.io | docker-ce"}, "contents": contents, "scripts": scripts,
 	})

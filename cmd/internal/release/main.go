@@ -172,7 +172,8 @@ func (r *release) make(ctx context.Context) error {
 	for arch, programs := range built {
 		for system, programs := range map[string]map[string]file{"linux": programs, "darwin": mac[arch]} {
 			work.Go(func() error {
-				files := slices.Concat(licenses, documents, []file{built[arch]["server"], programs["runtimectl"], programs["runtimectl-kubernetes"]})
+				files := slices.Concat(licenses, documents,
+					[]file{built[arch]["server"], programs["runtimectl"], programs["runtimectl-kubernetes"]})
 				name := fmt.Sprintf("actiond_%s_%s_%s", r.version, system, arch)
 				return r.addTarGz(name+".tar.gz", sorted(name, files...))
 			})
@@ -263,7 +264,8 @@ func (r *release) image(built map[string]map[string]file, licenses []file) error
 // wheels makes the wheels of the Python package: with the programs for Linux, and without.
 func (r *release) wheels(ctx context.Context, built map[string]map[string]file, licenses []file) error {
 	const dir = "clients/python/"
-	listed, err := r.command(ctx, "", nil, "git", "ls-files", "-z", dir+"src/actiond", dir+"pyproject.toml", dir+"README.md")
+	listed, err := r.command(ctx, "", nil, "git", "ls-files", "-z", dir+"src/actiond", dir+"pyproject.toml",
+		dir+"README.md")
 	if err != nil {
 		return err
 	}
@@ -304,7 +306,8 @@ func (r *release) wheels(ctx context.Context, built map[string]map[string]file, 
 func (r *release) bills(ctx context.Context) error {
 	for _, name := range names {
 		program := filepath.Join(r.work, "linux_amd64", name)
-		data, err := r.command(ctx, r.work, r.tool(), "go", "run", cyclonedx, "bin", "-json", "-noserial", "-notimestamp", "-version", r.version, program)
+		data, err := r.command(ctx, r.work, r.tool(), "go", "run", cyclonedx, "bin", "-json", "-noserial", "-notimestamp",
+			"-version", r.version, program)
 		if err != nil {
 			return err
 		}
@@ -347,7 +350,8 @@ func (r *release) write(ctx context.Context, key string) error {
 		_, _ = fmt.Fprintln(r.log, "SHA256SUMS is not signed: no SIGNING_KEY was given")
 		return nil
 	}
-	_, err = r.command(ctx, "", nil, "ssh-keygen", "-Y", "sign", "-n", "actiond", "-f", key, filepath.Join(dist, "SHA256SUMS"))
+	_, err = r.command(ctx, "", nil, "ssh-keygen", "-Y", "sign", "-n", "actiond", "-f", key,
+		filepath.Join(dist, "SHA256SUMS"))
 	return err
 }
 

@@ -100,7 +100,9 @@ func wheelTags(arch string) []string {
 
 // wheel returns the name and the data of a wheel with the modules of the package and
 // other files below its directory, for the platforms in tags: any, if there are none.
-func (p *project) wheel(version string, modules, more, licenses []file, tags []string, at time.Time) (string, []byte, error) {
+func (p *project) wheel(
+	version string, modules, more, licenses []file, tags []string, at time.Time,
+) (string, []byte, error) {
 	pure := len(tags) == 0
 	if pure {
 		tags = []string{"any"}

@@ -128,14 +128,17 @@ func ExitCode(err error) int {
 		return ExitUsage
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, is(sandbox.ErrUnknown) && is(fs.ErrPermission):
 		return ExitAuth
-	case status == http.StatusNotFound, status == http.StatusGone, is(ErrNotFound, sandbox.ErrNotFound, sandbox.ErrNoImage, sandbox.ErrNoNetwork):
+	case status == http.StatusNotFound, status == http.StatusGone,
+		is(ErrNotFound, sandbox.ErrNotFound, sandbox.ErrNoImage, sandbox.ErrNoNetwork):
 		return ExitNotFound
-	case status == http.StatusConflict, is(ErrConflict, archive.ErrExists, syscall.EADDRINUSE, sandbox.ErrConflict, sandbox.ErrClaimed, sandbox.ErrAmbiguous):
+	case status == http.StatusConflict, is(ErrConflict, archive.ErrExists, syscall.EADDRINUSE, sandbox.ErrConflict,
+		sandbox.ErrClaimed, sandbox.ErrAmbiguous):
 		return ExitConflict
 	case is(context.Canceled, context.DeadlineExceeded):
 		return ExitFailed
 	// A connection that breaks says so in more ways than one: it is reset, or ends.
-	case status == http.StatusServiceUnavailable, is(ErrEnded, sandbox.ErrUnknown, client.ErrNoAnswer, client.ErrTooSlow), errors.As(err, new(*net.OpError)), errors.As(err, new(*url.Error)):
+	case status == http.StatusServiceUnavailable, is(ErrEnded, sandbox.ErrUnknown, client.ErrNoAnswer, client.ErrTooSlow),
+		errors.As(err, new(*net.OpError)), errors.As(err, new(*url.Error)):
 		return ExitUnavailable
 	}
 	return ExitFailed

@@ -28,7 +28,9 @@ func (p *Platform) CompleteSandboxes(most int, states ...sandbox.State) cobra.Co
 
 // SandboxNames are the completions for the beginning of a name or an id: names
 // where they begin so, else ids.
-func (p *Platform) SandboxNames(cmd *cobra.Command, args []string, begun string, states []sandbox.State) (found []cobra.Completion) {
+func (p *Platform) SandboxNames(
+	cmd *cobra.Command, args []string, begun string, states []sandbox.State,
+) (found []cobra.Completion) {
 	if p.Choose(cmd.Name(), cmd.Flags()) != nil {
 		return found
 	}
@@ -59,7 +61,9 @@ const completeTime = 2 * time.Second
 // complete returns the names of find that begin with begun, sorted. Text
 // that a terminal would act on is left out, and so is everything where find fails:
 // nothing to complete is all that can be said.
-func (p *Platform) complete(cmd *cobra.Command, begun string, find func(ctx context.Context, driver sandbox.Driver) ([]string, error)) (found []cobra.Completion) {
+func (p *Platform) complete(
+	cmd *cobra.Command, begun string, find func(ctx context.Context, driver sandbox.Driver) ([]string, error),
+) (found []cobra.Completion) {
 	if p.Choose(cmd.Name(), cmd.Flags()) != nil {
 		return nil
 	}
@@ -80,7 +84,9 @@ func (p *Platform) complete(cmd *cobra.Command, begun string, find func(ctx cont
 }
 
 // CompletePools completes a flag with the names of pools in which sandboxes wait.
-func (p *Platform) CompletePools(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *Platform) CompletePools(
+	cmd *cobra.Command, _ []string, begun string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return p.complete(cmd, begun, func(ctx context.Context, driver sandbox.Driver) (names []string, _ error) {
 		all, err := driver.List(ctx)
 		for _, s := range all {
@@ -93,7 +99,9 @@ func (p *Platform) CompletePools(cmd *cobra.Command, _ []string, begun string) (
 }
 
 // CompleteImage completes the first argument with the names of images.
-func (p *Platform) CompleteImage(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *Platform) CompleteImage(
+	cmd *cobra.Command, args []string, begun string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -108,7 +116,9 @@ func (p *Platform) CompleteImage(cmd *cobra.Command, args []string, begun string
 
 // CompleteSessions completes a flag with the names of the sessions of the sandbox that
 // the first argument names.
-func (p *Platform) CompleteSessions(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *Platform) CompleteSessions(
+	cmd *cobra.Command, args []string, begun string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return p.completeBy(cmd, args, begun, func(ctx context.Context, c *client.Client) (names []string, _ error) {
 		sessions, err := c.Sessions(ctx)
 		for _, s := range sessions {
@@ -141,7 +151,9 @@ func (p *Platform) CompleteActions(states ...string) cobra.CompletionFunc {
 }
 
 // CompleteStates completes a sandbox, and then the name of one of its checkpoints.
-func (p *Platform) CompleteStates(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *Platform) CompleteStates(
+	cmd *cobra.Command, args []string, begun string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) != 1 {
 		return p.CompleteSandboxes(1, Running...)(cmd, args, begun)
 	}
@@ -149,7 +161,9 @@ func (p *Platform) CompleteStates(cmd *cobra.Command, args []string, begun strin
 }
 
 // CompleteCheckpoints completes with the names of the checkpoints of the sandbox that the first argument names.
-func (p *Platform) CompleteCheckpoints(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *Platform) CompleteCheckpoints(
+	cmd *cobra.Command, args []string, begun string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return p.completeBy(cmd, args, begun, func(ctx context.Context, c *client.Client) (names []string, _ error) {
 		list, err := c.Checkpoints(ctx)
 		for _, point := range list {
@@ -160,7 +174,9 @@ func (p *Platform) CompleteCheckpoints(cmd *cobra.Command, args []string, begun 
 }
 
 // CompletePaths completes the arguments after a sandbox with paths in it.
-func (p *Platform) CompletePaths(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *Platform) CompletePaths(
+	cmd *cobra.Command, args []string, begun string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	dir, _ := path.Split(begun)
 	found := p.completeBy(cmd, args, begun, func(ctx context.Context, c *client.Client) ([]string, error) {
 		names, err := c.ListFiles(ctx, dir)
@@ -173,7 +189,9 @@ func (p *Platform) CompletePaths(cmd *cobra.Command, args []string, begun string
 }
 
 // completeBy is complete for what the server of a sandbox knows.
-func (p *Platform) completeBy(cmd *cobra.Command, args []string, begun string, find func(ctx context.Context, c *client.Client) ([]string, error)) []cobra.Completion {
+func (p *Platform) completeBy(
+	cmd *cobra.Command, args []string, begun string, find func(ctx context.Context, c *client.Client) ([]string, error),
+) []cobra.Completion {
 	if len(args) == 0 {
 		return nil
 	}

@@ -14,7 +14,9 @@ import (
 )
 
 // Make makes a sandbox, or takes it from a pool, and does work on it.
-func (p *Platform) Make(ctx context.Context, spec sandbox.Spec, pool string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
+func (p *Platform) Make(
+	ctx context.Context, spec sandbox.Spec, pool string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error,
+) error {
 	line := p.Progress()
 	defer line.End()
 	var change []func(*Options)
@@ -51,7 +53,9 @@ func (p *Platform) AddPool(c *cobra.Command, pool *string) {
 }
 
 // take makes a sandbox, or takes it from the warm pool where one is named.
-func (p *Platform) take(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec, pool string) (*sandbox.Sandbox, error) {
+func (p *Platform) take(
+	ctx context.Context, driver sandbox.Driver, spec sandbox.Spec, pool string,
+) (*sandbox.Sandbox, error) {
 	if pool == "" {
 		return driver.Create(ctx, spec)
 	}

@@ -49,9 +49,12 @@ type Platform struct {
 
 // AddServer gives c a flag for the program that is put into sandboxes.
 func (p *Platform) AddServer(c *cobra.Command) {
-	c.Flags().StringVar(&p.server, "server", "", "put this `PROGRAM` into sandboxes (default: server, beside runtimectl or in ../lib/actiond)")
-	c.Flags().StringVar(&p.serverImage, "server-image", "", "on Kubernetes, bring the server into Pods with this `IMAGE` (default: $"+serverImageVariable+")")
-	c.Flags().BoolVar(&p.serverVolume, "server-volume", false, "on Kubernetes, mount that image in Pods instead of copying the server from it")
+	c.Flags().StringVar(&p.server, "server", "",
+		"put this `PROGRAM` into sandboxes (default: server, beside runtimectl or in ../lib/actiond)")
+	c.Flags().StringVar(&p.serverImage, "server-image", "",
+		"on Kubernetes, bring the server into Pods with this `IMAGE` (default: $"+serverImageVariable+")")
+	c.Flags().BoolVar(&p.serverVolume, "server-volume", false,
+		"on Kubernetes, mount that image in Pods instead of copying the server from it")
 }
 
 // AddUserIDs gives c a flag for the user ids of sandboxes.
@@ -183,7 +186,8 @@ func architecture(path string) (string, error) {
 	}
 	defer func() { _ = file.Close() }()
 	if libraries, err := file.ImportedLibraries(); err == nil && len(libraries) > 0 {
-		return "", fmt.Errorf("the server %s needs %s, which images may not have: build it with CGO_ENABLED=0", path, libraries[0])
+		return "", fmt.Errorf("the server %s needs %s, which images may not have: build it with CGO_ENABLED=0", path,
+			libraries[0])
 	}
 	switch file.Machine {
 	case elf.EM_X86_64:

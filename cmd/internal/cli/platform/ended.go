@@ -35,7 +35,8 @@ func Ended(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox, err e
 		case getErr != nil:
 			return err
 		case !Serves(now):
-			return fmt.Errorf("%w: sandbox %s is %s: %s; %s", command.ErrEnded, s.ID, now.State, howEnded(ctx, driver, now), Advice(now)+", or read 'runtimectl logs "+now.ID+"'")
+			return fmt.Errorf("%w: sandbox %s is %s: %s; %s", command.ErrEnded, s.ID, now.State, howEnded(ctx, driver, now),
+				Advice(now)+", or read 'runtimectl logs "+now.ID+"'")
 		}
 		if channel.Sleep(ctx, endLimit/20) != nil { // it serves, or the platform has not noticed yet
 			return err

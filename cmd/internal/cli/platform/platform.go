@@ -120,5 +120,6 @@ func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
 		p.Local = true
 		return nil
 	}
-	return fmt.Errorf("%s %q: must be docker, kubernetes, kubernetes:CONTEXT, kubernetes:CONTEXT/NAMESPACE or local", from, on)
+	return fmt.Errorf("%s %q: must be docker, kubernetes, kubernetes:CONTEXT, kubernetes:CONTEXT/NAMESPACE or local", from,
+		on)
 }

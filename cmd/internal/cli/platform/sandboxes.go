@@ -66,7 +66,9 @@ func (p *Platform) In(work func(driver sandbox.Driver) error, change ...func(*Op
 
 // On does work on the sandbox that ref names. If the sandbox ends meanwhile, its error
 // says how.
-func (p *Platform) On(ctx context.Context, ref string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
+func (p *Platform) On(
+	ctx context.Context, ref string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error,
+) error {
 	return p.In(func(driver sandbox.Driver) error {
 		s, err := p.Find(ctx, driver, ref)
 		if err != nil {
@@ -77,7 +79,9 @@ func (p *Platform) On(ctx context.Context, ref string, work func(driver sandbox.
 }
 
 // OnFiles is On for work on the files of the sandbox.
-func (p *Platform) OnFiles(ctx context.Context, ref string, work func(files sandbox.Files, s *sandbox.Sandbox) error) error {
+func (p *Platform) OnFiles(
+	ctx context.Context, ref string, work func(files sandbox.Files, s *sandbox.Sandbox) error,
+) error {
 	return p.On(ctx, ref, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
 		return sandbox.With(driver, "reach files", func(files sandbox.Files) error { return work(files, s) })
 	})
@@ -85,7 +89,9 @@ func (p *Platform) OnFiles(ctx context.Context, ref string, work func(files sand
 
 // OnEach does work on each of the sandboxes that refs name. One that fails does
 // not keep it from the others.
-func (p *Platform) OnEach(ctx context.Context, refs []string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
+func (p *Platform) OnEach(
+	ctx context.Context, refs []string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error,
+) error {
 	return p.In(func(driver sandbox.Driver) error {
 		var failures []error
 		for _, ref := range refs {

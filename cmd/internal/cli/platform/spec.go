@@ -39,7 +39,8 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.StringVar(&spec.Name, "name", "", "call the sandbox `NAME` (default: its id)")
 	flags.StringVar(&spec.Key, "key", "", "make at most one sandbox for this `KEY`: given again, it names the same one")
 	flags.StringVar(&spec.Owner, "owner", "", "note whose sandbox it is, a `WORD` for people")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a variable for the commands, `NAME=VALUE`, or NAME for its value here")
+	flags.StringArrayVarP(&f.env, "env", "e", nil,
+		"set a variable for the commands, `NAME=VALUE`, or NAME for its value here")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "read variables from a `FILE`, one to a line")
 	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "mount `DIR:PATH[:ro]`: a directory or file of the host at a path of the sandbox;\non Kubernetes CLAIM:PATH, a persistent volume claim")
 	flags.StringVarP(&spec.WorkDir, "workdir", "w", "", "start shells in `DIR` (default /workspace)")
@@ -52,25 +53,35 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.StringVar(&spec.Network, "network", "", "use the network `NAME`: bridge (the default), none, or one you made; public, allowlist or no-network for a\npolicy that can be changed; on Kubernetes default or none")
 	f.network.add(c)
 	flags.StringVarP(&f.user, "user", "u", "", "run commands as `NAME[:UID]` (default agent; the id is that of the first\nwritable mount's owner, else one that no other sandbox has)")
-	flags.BoolVar(&spec.AllowRoot, "allow-root", false, "let 'exec --user root' run programs as root, such as apt-get install")
+	flags.BoolVar(&spec.AllowRoot, "allow-root", false,
+		"let 'exec --user root' run programs as root, such as apt-get install")
 	flags.StringVar((*string)(&spec.Pull), "pull", "", "pull the image `WHEN`: always, missing (the default) or never")
-	flags.BoolVar(&spec.ReadOnly, "read-only", false, "make the image's files read-only; /tmp and the working directory are in memory then")
+	flags.BoolVar(&spec.ReadOnly, "read-only", false,
+		"make the image's files read-only; /tmp and the working directory are in memory then")
 	flags.StringVar(&spec.Runtime, "runtime", "", "use the OCI runtime `NAME`, such as runsc (default: the engine's)")
 	flags.StringArrayVar(&spec.SecurityOpts, "security-opt", nil, "pass a security `OPTION` to the engine")
 	flags.StringVar(&f.changes, "changes", "", "follow the files of the working directory by this `MODE`: undo keeps contents, so that changes can be taken\nback, facts does not, off follows nothing (default: undo up to 256 MiB and 50,000 names, else facts)")
 	flags.StringVar(&f.track, "track", "", "follow the files of this `DIR` instead")
-	flags.StringArrayVar(&spec.Flags, "server-flag", nil, "start the server in the sandbox with this `FLAG`, such as --soft-timeout=30s")
-	flags.StringArrayVar(&spec.PullSecrets, "image-pull-secret", nil, "on Kubernetes, pull images with the credentials in this `SECRET`")
+	flags.StringArrayVar(&spec.Flags, "server-flag", nil,
+		"start the server in the sandbox with this `FLAG`, such as --soft-timeout=30s")
+	flags.StringArrayVar(&spec.PullSecrets, "image-pull-secret", nil,
+		"on Kubernetes, pull images with the credentials in this `SECRET`")
 	flags.StringArrayVar(&f.nodeSelector, "node-selector", nil, "on Kubernetes, use nodes with this label, `NAME=VALUE`")
-	flags.StringArrayVar(&spec.Tolerations, "toleration", nil, "on Kubernetes, also use nodes with this `TAINT`: KEY[=VALUE][:EFFECT]")
-	flags.StringVar(&f.userNS, "userns", "", "on Kubernetes, use the user ids of the `WHOSE`: host, the node's (the default), or private ones")
-	command.AddDuration(flags, &spec.TTL, "ttl", "", 0, "end the sandbox this long after its creation, such as 2h (default: never)")
-	command.AddDuration(flags, &spec.Idle, "idle", "", 0, "end the sandbox after this long without an action (default: never)")
+	flags.StringArrayVar(&spec.Tolerations, "toleration", nil,
+		"on Kubernetes, also use nodes with this `TAINT`: KEY[=VALUE][:EFFECT]")
+	flags.StringVar(&f.userNS, "userns", "",
+		"on Kubernetes, use the user ids of the `WHOSE`: host, the node's (the default), or private ones")
+	command.AddDuration(flags, &spec.TTL, "ttl", "", 0,
+		"end the sandbox this long after its creation, such as 2h (default: never)")
+	command.AddDuration(flags, &spec.Idle, "idle", "", 0,
+		"end the sandbox after this long without an action (default: never)")
 	words := func(allowed ...string) cobra.CompletionFunc {
 		return cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)
 	}
 	for name, completion := range map[string]cobra.CompletionFunc{
-		"changes": words(changesModes...), "pull": words("always", "missing", "never"), "network": words(append([]string{"bridge", "default", "none"}, Modes...)...), "user": words("agent", "root"), "userns": words("host", "private"),
+		"changes": words(changesModes...), "pull": words("always", "missing", "never"),
+		"network": words(append([]string{"bridge", "default", "none"}, Modes...)...), "user": words("agent", "root"),
+		"userns": words("host", "private"),
 	} {
 		_ = c.RegisterFlagCompletionFunc(name, completion) // the flag is there
 	}
@@ -100,7 +111,8 @@ var changesModes = []string{"undo", "facts", "off"}
 
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
-	"volume", "memory", "disk", "cpus", "pids-limit", "nofile", "network", "allow", "deny", "network-policy", "private", "secret", "no-names", "user", "read-only", "runtime", "security-opt",
+	"volume", "memory", "disk", "cpus", "pids-limit", "nofile", "network", "allow", "deny", "network-policy", "private",
+	"secret", "no-names", "user", "read-only", "runtime", "security-opt",
 	"changes", "track", "server-flag", "allow-root",
 }
 
@@ -271,7 +283,8 @@ func parseVolume(word string, claims bool) (sandbox.Mount, error) {
 		return m, nil // the driver checks the name
 	}
 	if !strings.ContainsRune(m.Source, '/') && m.Source != "." && m.Source != ".." {
-		return m, fmt.Errorf("--volume: %q: the engine's named volumes cannot be mounted; for a directory here write ./%s", word, m.Source)
+		return m, fmt.Errorf("--volume: %q: the engine's named volumes cannot be mounted; for a directory here write ./%s",
+			word, m.Source)
 	}
 	source, err := filepath.Abs(m.Source)
 	if err != nil {

@@ -125,7 +125,8 @@ func (u Unpacking) openDest(forDir bool) (*os.File, error) {
 // IsContent reports whether a source means the content of a directory, and not the
 // directory itself.
 func IsContent(source string) bool {
-	return source == "." || source == ".." || strings.HasSuffix(source, "/.") || strings.HasSuffix(source, "/..") || filepath.Clean(source) == "/"
+	return source == "." || source == ".." || strings.HasSuffix(source, "/.") || strings.HasSuffix(source, "/..") ||
+		filepath.Clean(source) == "/"
 }
 
 // Pack packs a file or directory of this machine under a name; "." means the entries

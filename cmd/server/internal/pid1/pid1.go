@@ -98,7 +98,8 @@ func run(args []string) (status int, err error) {
 			return 0, err
 		case err != nil:
 		case ended.Signaled():
-			status, err = 128+int(ended.Signal()), fmt.Errorf("the server was ended by signal %d, %v", ended.Signal(), ended.Signal())
+			status, err = 128+int(ended.Signal()), fmt.Errorf("the server was ended by signal %d, %v", ended.Signal(),
+				ended.Signal())
 		default:
 			status, err = ended.ExitStatus(), fmt.Errorf("the server ended with status %d", ended.ExitStatus())
 		}
@@ -113,7 +114,8 @@ func run(args []string) (status int, err error) {
 			_, _ = fmt.Fprintf(os.Stderr, "server: %v\n", err)
 			return CrashedStatus, nil
 		}
-		_, _ = fmt.Fprintf(os.Stderr, "server: %v; it is started again in %v, crash %d of %d within %v\n", err, pause, len(p.crashes), MaxRestarts, restartTime)
+		_, _ = fmt.Fprintf(os.Stderr, "server: %v; it is started again in %v, crash %d of %d within %v\n", err, pause,
+			len(p.crashes), MaxRestarts, restartTime)
 		if !p.wait(pause) {
 			giveReason("")
 			return status, nil
