@@ -42,7 +42,8 @@ const mcpFailed = `, "isError": true}`
 // Text returns the result as the content of an MCPObservation, with the members
 // and the spaces that OpenHands' client gives it.
 func (r MCPResult) Text() string {
-	return fmt.Sprintf(`{"meta": %s, "content": %s, "structuredContent": %s, "isError": %t}`, r.Meta, r.Content, r.Structured, r.IsError)
+	return fmt.Sprintf(`{"meta": %s, "content": %s, "structuredContent": %s, "isError": %t}`, r.Meta, r.Content,
+		r.Structured, r.IsError)
 }
 
 // CheckMCPMessage refuses, with an *Error of status 400, anything but a JSON-RPC message:

@@ -286,7 +286,8 @@ const sessionAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 func checkSession(name string) error {
 	const most = 64
 	if strings.Trim(name, sessionAlphabet) != "" || len(name) > most || name == "." || name == ".." {
-		return fmt.Errorf(`"session" must be 1 to %d characters of A-Z a-z 0-9 . _ - and not "." or "..", got %s`, most, Describe(name))
+		return fmt.Errorf(`"session" must be 1 to %d characters of A-Z a-z 0-9 . _ - and not "." or "..", got %s`, most,
+			Describe(name))
 	}
 	return nil
 }

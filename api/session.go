@@ -65,7 +65,8 @@ var terminalSizeShape = shapeOf(TerminalSize{})
 
 // DecodeTerminalSize reads a size; both numbers must be positive.
 func DecodeTerminalSize(data []byte) (TerminalSize, error) {
-	s, err := decodeObject[TerminalSize](terminalSizeShape, "size: member", `an object {"rows": 24, "cols": 80}`, data, maxValues, true)
+	s, err := decodeObject[TerminalSize](terminalSizeShape, "size: member", `an object {"rows": 24, "cols": 80}`, data,
+		maxValues, true)
 	if err != nil {
 		return TerminalSize{}, err
 	}

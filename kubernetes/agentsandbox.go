@@ -108,7 +108,8 @@ func (d *Driver) agents(ctx context.Context) (*agentAPI, error) {
 
 // errHidden reports that the account may not ask for the APIs of the cluster. Such an account
 // has created no pools.
-var errHidden = fmt.Errorf("%w: the cluster does not allow this account to find out whether agent-sandbox is served", sandbox.ErrUnsupported)
+var errHidden = fmt.Errorf("%w: the cluster does not allow this account to find out whether agent-sandbox is served",
+	sandbox.ErrUnsupported)
 
 // served returns the best version in which the cluster has all the resources.
 func (d *Driver) served(ctx context.Context, group string, resources ...string) (string, error) {
@@ -167,7 +168,9 @@ func (d *Driver) poolKey(ctx context.Context) (ed25519.PrivateKey, error) {
 
 // poolTemplate returns the template of the Pods of a pool. Its name, which is also that of
 // the warm pool, is derived from its contents.
-func (d *Driver) poolTemplate(pool, hash string, spec sandbox.Spec, key ed25519.PublicKey) (name string, template map[string]any, err error) {
+func (d *Driver) poolTemplate(
+	pool, hash string, spec sandbox.Spec, key ed25519.PublicKey,
+) (name string, template map[string]any, err error) {
 	spec.TTL, spec.Idle = 0, 0 // a claim sets them
 	r := &record{Template: templateSeed(hash), claimKey: hex.EncodeToString(key)}
 	pod := podFor(&spec, r, &d.config)
@@ -248,7 +251,8 @@ func (a AgentSandbox) KeepPool(ctx context.Context, pool string, spec sandbox.Sp
 		}), metav1.CreateOptions{})
 	case err == nil:
 		if has, _, _ := unstructured.NestedInt64(found.Object, "spec", "replicas"); has != int64(size) {
-			_, err = api.pools.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, size), metav1.PatchOptions{})
+			_, err = api.pools.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, size),
+				metav1.PatchOptions{})
 		}
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -437,7 +441,8 @@ const lookAgain = 500 * time.Millisecond
 
 // await returns the Pod of the claim, and whether it was warm.
 func (c *claiming) await(ctx context.Context, uid types.UID) (pod *corev1.Pod, warm bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.config.ReadyTimeout, fmt.Errorf("nothing after %v", c.config.ReadyTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.config.ReadyTimeout,
+		fmt.Errorf("nothing after %v", c.config.ReadyTimeout))
 	defer cancel()
 	said := ""
 	defer func() {
@@ -462,7 +467,9 @@ func (c *claiming) await(ctx context.Context, uid types.UID) (pod *corev1.Pod, w
 
 // awaitOnce is await until the API server ends the watch or does not answer. It calls
 // each with the condition that the claim waits for.
-func (c *claiming) awaitOnce(ctx context.Context, uid types.UID, each func(waiting string)) (pod *corev1.Pod, warm bool, err error) {
+func (c *claiming) awaitOnce(
+	ctx context.Context, uid types.UID, each func(waiting string),
+) (pod *corev1.Pod, warm bool, err error) {
 	w, err := c.api.claims.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + secretPrefix + c.id})
 	if err != nil {
 		return nil, false, apiError(ctx, "watching the SandboxClaim of sandbox "+c.id, err)
@@ -548,7 +555,8 @@ func (d *Driver) adoptClaimed(ctx context.Context, r *record, spec *sandbox.Spec
 	for range adoptTries {
 		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && (pod.UID != r.PodUID || pod.DeletionTimestamp != nil) {
-			return nil, fmt.Errorf("%w: the Pod of sandbox %s is gone: remove the sandbox with 'rm' or 'prune', or try again", sandbox.ErrConflict, r.ID)
+			return nil, fmt.Errorf("%w: the Pod of sandbox %s is gone: remove the sandbox with 'rm' or 'prune', or try again",
+				sandbox.ErrConflict, r.ID)
 		}
 		if err != nil {
 			return nil, apiError(ctx, "looking at the Pod "+r.Pod, err)
@@ -613,7 +621,9 @@ func (d *Driver) renewClaim(ctx context.Context, id string, uid types.UID, deadl
 // pruneClaims removes SandboxClaims without a record: their claimers died, or their Pods
 // were removed, and the controller has created others. claims are those of the records, by
 // the sandbox's id, listed before.
-func (d *Driver) pruneClaims(ctx context.Context, claims map[string]types.UID, dryRun bool) (removed []sandbox.Removal, err error) {
+func (d *Driver) pruneClaims(
+	ctx context.Context, claims map[string]types.UID, dryRun bool,
+) (removed []sandbox.Removal, err error) {
 	api, err := d.agents(ctx)
 	if errors.Is(err, sandbox.ErrUnsupported) {
 		return nil, nil

@@ -112,7 +112,9 @@ func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) 
 }
 
 // pod finds the Pod of a record, or creates it; made reports that it did.
-func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bool) (pod *corev1.Pod, made bool, err error) {
+func (d *Driver) pod(
+	ctx context.Context, r *record, spec *sandbox.Spec, mine bool,
+) (pod *corev1.Pod, made bool, err error) {
 	if r.Claim != "" {
 		pod, err = d.adoptClaimed(ctx, r, spec)
 		return pod, false, err
@@ -130,7 +132,8 @@ func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bo
 			return nil, false, d.lostClaim(ctx, r)
 		}
 		if err == nil && pod.DeletionTimestamp != nil && !leaving(pod) {
-			return nil, false, fmt.Errorf("%w: sandbox %s is gone, %s; remove it with 'rm' or 'prune'", sandbox.ErrConflict, r.ID, removal(pod))
+			return nil, false, fmt.Errorf("%w: sandbox %s is gone, %s; remove it with 'rm' or 'prune'", sandbox.ErrConflict,
+				r.ID, removal(pod))
 		}
 		if !apierrors.IsNotFound(err) {
 			return pod, false, apiError(ctx, "looking for the Pod "+r.Pod, err)
@@ -154,7 +157,8 @@ func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bo
 func (d *Driver) creationError(ctx context.Context, doing string, err error) error {
 	var refusal apierrors.APIStatus
 	switch {
-	case apierrors.IsNotFound(err) && errors.As(err, &refusal) && refusal.Status().Details != nil && refusal.Status().Details.Kind == "namespaces":
+	case apierrors.IsNotFound(err) && errors.As(err, &refusal) && refusal.Status().Details != nil &&
+		refusal.Status().Details.Kind == "namespaces":
 		return fmt.Errorf("%s: the namespace %s does not exist; create it with 'kubectl create namespace %s', or use another one", doing, d.namespace, d.namespace)
 	case !apierrors.IsForbidden(err):
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -185,12 +189,14 @@ func (d *Driver) undo(ctx context.Context, r *record) error {
 			return apiError(ctx, "looking at the Pod "+r.Pod, err)
 		}
 	}
-	return errors.Join(d.releaseClaim(ctx, r.ID, r.Claim), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace), d.forget(ctx, r), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace))
+	return errors.Join(d.releaseClaim(ctx, r.ID, r.Claim), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace),
+		d.forget(ctx, r), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace))
 }
 
 // bringUp waits until a command ran in the sandbox's shell.
 func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *sandbox.Spec) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.config.ReadyTimeout, fmt.Errorf("nothing after %v", d.config.ReadyTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, d.config.ReadyTimeout,
+		fmt.Errorf("nothing after %v", d.config.ReadyTimeout))
 	defer cancel()
 	finished := pod.Annotations[noteReady] != ""
 	step := "waiting for its Pod to run"
@@ -279,7 +285,8 @@ func (d *Driver) startError(ctx context.Context, r *record, step string, err err
 
 // lastWarning returns the last warning event of the Pod.
 func (d *Driver) lastWarning(ctx context.Context, pod string) string {
-	events, err := d.api.CoreV1().Events(d.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+	events, err := d.api.CoreV1().Events(d.namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 	if err != nil {
 		return ""
 	}

@@ -143,7 +143,8 @@ func (d *Driver) checkIsolation(ctx context.Context, spec *sandbox.Spec) error {
 		return apiError(ctx, "listing the network policies", err)
 	}
 	if leaked := leak(list.Items, peer{namespace: d.namespace, labels: podLabels(spec, "")}); leaked != "" {
-		return sandbox.Invalid("%s: the network policies of namespace %s let the sandbox %s; %s", what, d.namespace, leaked, policyAdvice)
+		return sandbox.Invalid("%s: the network policies of namespace %s let the sandbox %s; %s", what, d.namespace, leaked,
+			policyAdvice)
 	}
 	return nil
 }
@@ -195,7 +196,8 @@ func (d *Driver) apiServers(ctx context.Context) (all []netip.AddrPort, unknown 
 			}
 		}
 	}
-	slices, unknown := d.api.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
+	slices, unknown := d.api.DiscoveryV1().EndpointSlices("default").List(ctx,
+		metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
 	if unknown == nil {
 		for _, slice := range slices.Items {
 			for _, e := range slice.Endpoints {
@@ -227,7 +229,8 @@ func (d *Driver) apiServers(ctx context.Context) (all []netip.AddrPort, unknown 
 // enforcers are the network plugins that enforce policies, each by a part of the name of its
 // DaemonSet.
 var enforcers = []string{
-	"anetd", "antrea", "azure-npm", "calico", "canal", "cilium", "kindnet", "kube-network-policies", "kube-ovn", "kube-router", "ovnkube", "weave-net",
+	"anetd", "antrea", "azure-npm", "calico", "canal", "cilium", "kindnet", "kube-network-policies", "kube-ovn",
+	"kube-router", "ovnkube", "weave-net",
 }
 
 // examinePlugin reports whether the cluster's network enforces policies, as far as the
@@ -318,7 +321,8 @@ func (d *Driver) examineNodes(ctx context.Context) []sandbox.Finding {
 
 // imageVolumes are the first versions with image volumes, of the kubelet and of runtimes.
 var imageVolumes = map[string]*utilversion.Version{
-	"kubelet": utilversion.MajorMinor(1, 35), "containerd": utilversion.MajorMinor(2, 1), "cri-o": utilversion.MajorMinor(1, 33),
+	"kubelet": utilversion.MajorMinor(1, 35), "containerd": utilversion.MajorMinor(2, 1),
+	"cri-o": utilversion.MajorMinor(1, 33),
 }
 
 // mountsImages reports whether a node is known to support image volumes.

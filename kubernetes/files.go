@@ -80,7 +80,8 @@ func (d *Driver) serving(ctx context.Context, s *sandbox.Sandbox) (of *instance,
 		return nil, "", err
 	}
 	if s.State == sandbox.Gone {
-		return nil, "", fmt.Errorf("%w: sandbox %s is gone, and so are its files: %s", sandbox.ErrConflict, s.ID, strings.TrimSpace(s.Detail))
+		return nil, "", fmt.Errorf("%w: sandbox %s is gone, and so are its files: %s", sandbox.ErrConflict, s.ID,
+			strings.TrimSpace(s.Detail))
 	}
 	key, err = of.readKey(ctx)
 	return of, key, err

@@ -240,7 +240,8 @@ func load(cluster string) (clientcmd.ClientConfig, error) { //nolint:ireturn // 
 			}
 		}
 		if _, ok := known.Contexts[overrides.CurrentContext]; !ok && overrides.CurrentContext != "" {
-			return nil, fmt.Errorf("the kubeconfig has no context %q; 'kubectl config get-contexts' lists them", overrides.CurrentContext)
+			return nil, fmt.Errorf("the kubeconfig has no context %q; 'kubectl config get-contexts' lists them",
+				overrides.CurrentContext)
 		}
 	}
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil

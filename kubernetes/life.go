@@ -379,7 +379,9 @@ func (d *Driver) checkRights(ctx context.Context, rights []right) (missing []san
 	return d.checkRightsIn(ctx, d.namespace, rights)
 }
 
-func (d *Driver) checkRightsIn(ctx context.Context, namespace string, rights []right) (missing []sandbox.Finding, err error) {
+func (d *Driver) checkRightsIn(
+	ctx context.Context, namespace string, rights []right,
+) (missing []sandbox.Finding, err error) {
 	for _, r := range rights {
 		if r.sub == "portforward" && d.config.Direct {
 			continue

@@ -348,7 +348,8 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 	kept.Status = corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message, PodIP: pod.Status.PodIP}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady || c.Type == corev1.PodScheduled || c.Type == corev1.DisruptionTarget {
-			kept.Status.Conditions = append(kept.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+			kept.Status.Conditions = append(kept.Status.Conditions,
+				corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		}
 	}
 	kept.Status.InitContainerStatuses = trimStatuses(pod.Status.InitContainerStatuses)

@@ -220,11 +220,13 @@ func container(s *sandbox.Spec, r *record, config *Config) corev1.Container {
 		SecurityContext: confined,
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{
-				"cpu": *resource.NewMilliQuantity(max(milli/10, 1), resource.DecimalSI), "memory": *resource.NewQuantity(s.Memory/4, resource.BinarySI),
+				"cpu":               *resource.NewMilliQuantity(max(milli/10, 1), resource.DecimalSI),
+				"memory":            *resource.NewQuantity(s.Memory/4, resource.BinarySI),
 				"ephemeral-storage": {},
 			},
 			Limits: corev1.ResourceList{
-				"cpu": *resource.NewMilliQuantity(milli, resource.DecimalSI), "memory": *resource.NewQuantity(s.Memory, resource.BinarySI),
+				"cpu":               *resource.NewMilliQuantity(milli, resource.DecimalSI),
+				"memory":            *resource.NewQuantity(s.Memory, resource.BinarySI),
 				"ephemeral-storage": disk,
 			},
 		},
@@ -262,7 +264,8 @@ func arguments(s *sandbox.Spec, r *record, config *Config) []string {
 	}
 	// The volume's limit is not that of the file system, which the server would see: a Pod that takes more is removed.
 	contents := []string{"--changes-bytes", strconv.FormatInt(stateBytes.Value()/2, 10)}
-	return s.ServerArguments("0.0.0.0:"+strconv.Itoa(port), stateDir, userID(s, r.seed()), s.Idle, append(claim, contents...)...)
+	return s.ServerArguments("0.0.0.0:"+strconv.Itoa(port), stateDir, userID(s, r.seed()), s.Idle,
+		append(claim, contents...)...)
 }
 
 // notesOf returns the annotations of a Pod of an age, with the data of its sandbox.

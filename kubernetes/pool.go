@@ -49,7 +49,9 @@ func (d *Driver) Warm(ctx context.Context, pool string, spec sandbox.Spec) error
 }
 
 // Claim is [sandbox.Warmer]'s.
-func (d *Driver) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.Sandbox) (*sandbox.Sandbox, bool, error) {
+func (d *Driver) Claim(
+	ctx context.Context, spec sandbox.Spec, from []*sandbox.Sandbox,
+) (*sandbox.Sandbox, bool, error) {
 	hash, err := d.checkCreation(ctx, &spec)
 	if err != nil {
 		return nil, false, err
@@ -73,21 +75,25 @@ func (d *Driver) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.S
 		case err == nil:
 			return s, true, nil
 		case errors.Is(err, errTaken), errors.Is(err, errUndone), errors.Is(err, sandbox.ErrNotFound):
-			d.config.Logger.DebugContext(ctx, "a warm sandbox is no longer in its pool", slog.String("sandbox", warm.ID), slog.Any("error", err))
+			d.config.Logger.DebugContext(ctx, "a warm sandbox is no longer in its pool", slog.String("sandbox", warm.ID),
+				slog.Any("error", err))
 			continue
 		case ctx.Err() != nil:
 			return nil, false, fmt.Errorf("claiming a warm sandbox: %w", context.Cause(ctx))
 		case errors.Is(err, sandbox.ErrConflict), errors.Is(err, sandbox.ErrUnknown), errors.Is(err, sandbox.ErrEgress):
 			return nil, false, err // with ErrEgress a new sandbox would fail as well
 		}
-		d.config.Logger.WarnContext(ctx, "a warm sandbox could not be claimed", slog.String("sandbox", warm.ID), slog.Any("error", err))
+		d.config.Logger.WarnContext(ctx, "a warm sandbox could not be claimed", slog.String("sandbox", warm.ID),
+			slog.Any("error", err))
 	}
 	return nil, false, nil
 }
 
 // claim gives the key the warm sandbox. It fails with errTaken if the sandbox is no longer
 // in its pool.
-func (d *Driver) claim(ctx context.Context, id, hash string, spec *sandbox.Spec, warm *sandbox.Sandbox) (*sandbox.Sandbox, error) {
+func (d *Driver) claim(
+	ctx context.Context, id, hash string, spec *sandbox.Spec, warm *sandbox.Sandbox,
+) (*sandbox.Sandbox, error) {
 	of, err := instanceOf(warm)
 	if err != nil {
 		return nil, err
@@ -115,7 +121,8 @@ func (d *Driver) claim(ctx context.Context, id, hash string, spec *sandbox.Spec,
 		return nil, err
 	}
 	if err := d.forget(ctx, old); err != nil { // Prune removes it later
-		d.config.Logger.WarnContext(ctx, "the record of a warm sandbox is left", slog.String("sandbox", warm.ID), slog.Any("error", err))
+		d.config.Logger.WarnContext(ctx, "the record of a warm sandbox is left", slog.String("sandbox", warm.ID),
+			slog.Any("error", err))
 	}
 	return s, nil
 }

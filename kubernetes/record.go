@@ -182,7 +182,8 @@ func (d *Driver) record(ctx context.Context, id string) (*record, error) {
 func readRecord(secret *corev1.Secret) (*record, error) {
 	r := &record{uid: secret.UID, made: secret.CreationTimestamp.Time}
 	if err := json.Unmarshal(secret.Data[recordField], r); err != nil || secret.Labels[labelManaged] != "sandbox" || secretPrefix+r.ID != secret.Name {
-		return nil, fmt.Errorf("%w: the Secret %s has the name of a sandbox's record and was not created by this driver", sandbox.ErrConflict, secret.Name)
+		return nil, fmt.Errorf("%w: the Secret %s has the name of a sandbox's record and was not created by this driver",
+			sandbox.ErrConflict, secret.Name)
 	}
 	return r, nil
 }
@@ -205,7 +206,8 @@ func (d *Driver) forget(ctx context.Context, r *record) error {
 		}
 		r.uid = found.uid
 	}
-	err := d.secrets().Delete(ctx, secretPrefix+r.ID, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.uid}})
+	err := d.secrets().Delete(ctx, secretPrefix+r.ID,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.uid}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

@@ -18,10 +18,12 @@ import (
 func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err error) {
 	if err := sandbox.CannotHonour(d, map[string]bool{
 		"a process limit (the kubelet has one, podPidsLimit)": spec.Pids != 0 && spec.Pids != sandbox.DefaultPids,
-		"a file limit":     spec.OpenFiles != 0 && spec.OpenFiles != sandbox.DefaultFiles && (spec.Policy == nil || spec.OpenFiles != sandbox.PolicyFiles),
+		"a file limit": spec.OpenFiles != 0 && spec.OpenFiles != sandbox.DefaultFiles &&
+			(spec.Policy == nil || spec.OpenFiles != sandbox.PolicyFiles),
 		"security options": len(spec.SecurityOpts) > 0,
 		"read-only files":  spec.ReadOnly,
-		"network " + spec.Network + " (Pods know default and none)": !slices.Contains([]string{"", "default", "none"}, spec.Network),
+		"network " + spec.Network + " (Pods know default and none)": !slices.Contains([]string{"", "default", "none"},
+			spec.Network),
 	}); err != nil {
 		return "", err
 	}

@@ -18,7 +18,9 @@ import (
 
 // whileRunning does work once the container of the Pod runs, and returns the Pod in that
 // state. It reports progress until then. The end of the Pod ends work, and is the error.
-func (d *Driver) whileRunning(ctx context.Context, r *record, pod *corev1.Pod, work func(context.Context, *corev1.Pod) error) (*corev1.Pod, error) {
+func (d *Driver) whileRunning(
+	ctx context.Context, r *record, pod *corev1.Pod, work func(context.Context, *corev1.Pod) error,
+) (*corev1.Pod, error) {
 	workCtx, ended := context.WithCancelCause(ctx)
 	watchCtx, stop := context.WithCancel(ctx)
 	runs := make(chan *corev1.Pod, 1)
@@ -177,7 +179,8 @@ func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 			if c.Name == initName {
 				what = "the server's image"
 			}
-			return "", "", fmt.Errorf("%w: %s %s cannot be pulled: %s: %s", sandbox.ErrNoImage, what, c.Image, w.Reason, w.Message)
+			return "", "", fmt.Errorf("%w: %s %s cannot be pulled: %s: %s", sandbox.ErrNoImage, what, c.Image, w.Reason,
+				w.Message)
 		case slices.Contains(refusedContainers, w.Reason):
 			return "", "", fmt.Errorf("the node cannot start its container %s: %s: %s", c.Name, w.Reason, w.Message)
 		case c.Name == initName && slices.Contains(refusedServers, w.Reason):

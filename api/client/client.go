@@ -134,7 +134,8 @@ func New(cfg Config) (*Client, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", base.Path)
 		}
 		c.base = "http://sandbox"
-	case (base.Scheme == "http" || base.Scheme == "https") && base.Host != "" && base.RawQuery == "" && base.Fragment == "":
+	case (base.Scheme == "http" || base.Scheme == "https") && base.Host != "" && base.RawQuery == "" &&
+		base.Fragment == "":
 		c.base = strings.TrimRight(base.String(), "/")
 	default:
 		return nil, fmt.Errorf("base URL %q: must be http://host:port, https://host or unix:///path", cfg.BaseURL)
@@ -183,7 +184,8 @@ func (c *Client) Do(ctx context.Context, r api.Request) (api.Observation, error)
 	}
 	var o api.Observation
 	err = c.once(ctx, r.Key, new(uint64), func(identity http.Header) error {
-		data, err := c.exchange(ctx, identity, http.MethodPost, "/execute_action", "application/json", bytes.NewReader(body), c.maxAnswer(r))
+		data, err := c.exchange(ctx, identity, http.MethodPost, "/execute_action", "application/json", bytes.NewReader(body),
+			c.maxAnswer(r))
 		if err == nil {
 			o, err = api.DecodeObservation(data)
 		}
@@ -308,7 +310,8 @@ func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswe
 	}
 	var a api.ToolAnswer
 	err = c.once(ctx, "", new(uint64), func(identity http.Header) error {
-		data, err := c.exchange(ctx, identity, http.MethodPost, "/v1/tools/call", "application/json", bytes.NewReader(body), c.maxResponse)
+		data, err := c.exchange(ctx, identity, http.MethodPost, "/v1/tools/call", "application/json", bytes.NewReader(body),
+			c.maxResponse)
 		if err == nil {
 			a, err = api.DecodeToolAnswer(data)
 		}
@@ -322,13 +325,16 @@ func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswe
 // message of the answer: notifications about a call, then its result, and nothing for a
 // notification. identity, unless it is empty, is the idempotency key of a tool call. The end of
 // ctx also ends the action if identity is empty and the message has revision 2026-07-28 or later.
-func (c *Client) MCP(ctx context.Context, dialect, session, identity string, message []byte, tell func(json.RawMessage)) error {
+func (c *Client) MCP(
+	ctx context.Context, dialect, session, identity string, message []byte, tell func(json.RawMessage),
+) error {
 	query := url.Values{"dialect": {dialect}, "session": {session}}
 	header := mcpHeader(message)
 	if identity != "" {
 		header.Set(api.IdentityHeader, identity)
 	}
-	answer, err := c.send(ctx, header, http.MethodPost, "/mcp?"+query.Encode(), "application/json", bytes.NewReader(message))
+	answer, err := c.send(ctx, header, http.MethodPost, "/mcp?"+query.Encode(), "application/json",
+		bytes.NewReader(message))
 	if err != nil {
 		return err
 	}
@@ -431,7 +437,9 @@ func (c *Client) ListFiles(ctx context.Context, path string) ([]string, error) {
 // Upload writes the content of r to a file of the given name in the directory
 // destination, an absolute path. An archive whose name ends in ".zip" is unpacked there;
 // recursive requires one.
-func (c *Client) Upload(ctx context.Context, destination, name string, r io.Reader, recursive bool) (api.UploadResult, error) {
+func (c *Client) Upload(
+	ctx context.Context, destination, name string, r io.Reader, recursive bool,
+) (api.UploadResult, error) {
 	var form bytes.Buffer
 	w := multipart.NewWriter(&form)
 	if _, err := w.CreateFormFile("file", name); err != nil {
@@ -539,7 +547,9 @@ func (c *Client) upload(ctx context.Context, path, contentType string, body io.R
 }
 
 // call sends a request and reads most bytes of JSON into answer, unless that is nil.
-func (c *Client) call(ctx context.Context, method, path, contentType string, body io.Reader, answer any, most int64) error {
+func (c *Client) call(
+	ctx context.Context, method, path, contentType string, body io.Reader, answer any, most int64,
+) error {
 	data, err := c.exchange(ctx, nil, method, path, contentType, body, min(most, c.maxResponse))
 	if err != nil || answer == nil {
 		return err
@@ -579,7 +589,9 @@ func pathOnly(path string) string {
 
 // send returns a successful answer, which must be closed. Any other status is a *StatusError.
 // header becomes the request's, unless it is nil.
-func (c *Client) send(ctx context.Context, header http.Header, method, path, contentType string, body io.Reader) (*answer, error) {
+func (c *Client) send(
+	ctx context.Context, header http.Header, method, path, contentType string, body io.Reader,
+) (*answer, error) {
 	ctx, p := c.limits.pace(ctx)
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {

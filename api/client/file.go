@@ -69,7 +69,9 @@ func (c *Client) StatFile(ctx context.Context, path string) (FileInfo, error) {
 // WriteFile replaces the content of a file, or creates it and its parent directories. It
 // runs once, as [Client.Do] does: after the connection broke it is sent again if content is an
 // io.Seeker, from the initial position.
-func (c *Client) WriteFile(ctx context.Context, path string, content io.Reader, o WriteOptions) (api.FileObservation, error) {
+func (c *Client) WriteFile(
+	ctx context.Context, path string, content io.Reader, o WriteOptions,
+) (api.FileObservation, error) {
 	target := filesPath(path)
 	if o.Mode != 0 {
 		target += fmt.Sprintf("&mode=%04o", o.Mode.Perm())
@@ -79,7 +81,8 @@ func (c *Client) WriteFile(ctx context.Context, path string, content io.Reader, 
 		if err := again(); err != nil {
 			return nil, fmt.Errorf("writing %q: %w", path, err)
 		}
-		return c.exchange(ctx, header, http.MethodPut, target, "application/octet-stream", struct{ io.Reader }{content}, maxSmall)
+		return c.exchange(ctx, header, http.MethodPut, target, "application/octet-stream", struct{ io.Reader }{content},
+			maxSmall)
 	})
 }
 
@@ -111,7 +114,9 @@ func repeated(content io.Reader) func() error {
 // receives the whole archive, which its bound of uploads limits, before the first file is
 // made. With create the directory is made where it is missing. Where a part was unpacked before
 // an error, that is a *PartlyDoneError.
-func (c *Client) UnpackOnce(ctx context.Context, directory string, archive io.Reader, create bool) (entries int, err error) {
+func (c *Client) UnpackOnce(
+	ctx context.Context, directory string, archive io.Reader, create bool,
+) (entries int, err error) {
 	target := "/v1/unpack?" + url.Values{"path": {directory}, "create": {strconv.FormatBool(create)}}.Encode()
 	again := repeated(archive)
 	o, err := c.changeFile(ctx, nil, func(header http.Header) ([]byte, error) {
@@ -150,7 +155,9 @@ func (e *PartlyDoneError) Error() string { return e.Observation.Content }
 
 // MakeDirectory makes a directory; a mode of 0 is the default. With parents those above it are
 // made as well, and a directory that exists is no error. It runs once, as [Client.Do] does.
-func (c *Client) MakeDirectory(ctx context.Context, path string, parents bool, mode fs.FileMode) (api.FileObservation, error) {
+func (c *Client) MakeDirectory(
+	ctx context.Context, path string, parents bool, mode fs.FileMode,
+) (api.FileObservation, error) {
 	query := url.Values{"path": {path}, "parents": {strconv.FormatBool(parents)}}
 	if mode != 0 {
 		query.Set("mode", fmt.Sprintf("%04o", mode.Perm()))
@@ -161,7 +168,8 @@ func (c *Client) MakeDirectory(ctx context.Context, path string, parents bool, m
 // MoveFile gives a file or a directory another name on the same file system, which must be free
 // unless replace is set. It runs once, as [Client.Do] does.
 func (c *Client) MoveFile(ctx context.Context, from, to string, replace bool) (api.FileObservation, error) {
-	return c.changeTree(ctx, http.MethodPost, "/v1/files/move", url.Values{"path": {from}, "to": {to}, "replace": {strconv.FormatBool(replace)}})
+	return c.changeTree(ctx, http.MethodPost, "/v1/files/move",
+		url.Values{"path": {from}, "to": {to}, "replace": {strconv.FormatBool(replace)}})
 }
 
 func (c *Client) changeTree(ctx context.Context, method, route string, query url.Values) (api.FileObservation, error) {
@@ -182,7 +190,9 @@ func (o WriteOptions) conditions() http.Header {
 }
 
 // changeFile sends an action that changes a file until it was answered.
-func (c *Client) changeFile(ctx context.Context, conditions http.Header, send func(http.Header) ([]byte, error)) (api.FileObservation, error) {
+func (c *Client) changeFile(
+	ctx context.Context, conditions http.Header, send func(http.Header) ([]byte, error),
+) (api.FileObservation, error) {
 	var o api.Observation
 	err := c.once(ctx, "", new(uint64), func(identity http.Header) error {
 		maps.Copy(identity, conditions)

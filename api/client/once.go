@@ -195,7 +195,9 @@ func (c *Client) recorded(ctx context.Context, method, id string, wait time.Dura
 // WriteInput waits at most half a minute for the program to read the data, and returns the offset of
 // the next byte; ended says that all data was taken and the input has ended. The error is a
 // *StatusError of 409 if the program takes no more input.
-func (c *Client) WriteInput(ctx context.Context, id string, offset int64, data []byte, end bool) (next int64, ended bool, err error) {
+func (c *Client) WriteInput(
+	ctx context.Context, id string, offset int64, data []byte, end bool,
+) (next int64, ended bool, err error) {
 	query := url.Values{"offset": {strconv.FormatInt(offset, 10)}, "end": {strconv.FormatBool(end)}}
 	taken := api.ProgramInput{}
 	err = c.upload(ctx, actionPath(id)+"/input?"+query.Encode(), "application/octet-stream", bytes.NewReader(data), &taken)
@@ -241,7 +243,8 @@ func (c *Client) feed(ctx context.Context, id string, offset int64, data []byte,
 		case err == nil && taken >= 0 && taken <= int64(len(data)): // it does not read at the moment
 			offset, data, tries = next, data[taken:], 0
 		case err == nil:
-			return fmt.Errorf("the sandbox reports %d bytes of input taken, but only %d were sent", next, offset+int64(len(data)))
+			return fmt.Errorf("the sandbox reports %d bytes of input taken, but only %d were sent", next,
+				offset+int64(len(data)))
 		case !broken(ctx, err) && !unanswered(err):
 			return err
 		case tries == maxSends || !c.pause(ctx, tries):
@@ -272,7 +275,8 @@ func broken(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, ErrTooSlow) || errors.Is(err, ErrGone) || errors.As(err, new(callersError)) {
 		return false
 	}
-	return errors.Is(err, errSilent) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(net.Error)) || errors.As(err, new(*url.Error))
+	return errors.Is(err, errSilent) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(net.Error)) ||
+		errors.As(err, new(*url.Error))
 }
 
 // callersError is an error of the caller's function, reader or writer.

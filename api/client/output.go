@@ -101,7 +101,8 @@ func (r *outputReader) read(ctx context.Context) error {
 	defer func() { _ = answer.Close() }()
 	offset, err := strconv.ParseInt(answer.header.Get(api.OutputOffsetHeader), 10, 64)
 	if err != nil || offset < r.part.Offset {
-		return fmt.Errorf("reading the answer of %s: output begins at offset %q, before %d", answer.path, answer.header.Get(api.OutputOffsetHeader), r.part.Offset)
+		return fmt.Errorf("reading the answer of %s: output begins at offset %q, before %d", answer.path,
+			answer.header.Get(api.OutputOffsetHeader), r.part.Offset)
 	}
 	if r.end < 0 {
 		total := answer.header.Get(api.OutputTotalHeader)

@@ -25,7 +25,9 @@ func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Outp
 const actionsPath = "/v1/actions"
 
 // streamTo streams an action that is posted to a path.
-func (c *Client) streamTo(ctx context.Context, path string, r api.Request, output func(api.Output) error) (api.Observation, error) {
+func (c *Client) streamTo(
+	ctx context.Context, path string, r api.Request, output func(api.Output) error,
+) (api.Observation, error) {
 	body, err := api.EncodeRequest(r)
 	if err != nil {
 		return nil, err
@@ -49,7 +51,8 @@ func (c *Client) Start(ctx context.Context, r api.Request) (id string, err error
 	}
 	err = c.once(ctx, r.Key, new(uint64), func(identity http.Header) error {
 		identity.Set("Prefer", "respond-async")
-		_, err := c.exchange(ctx, identity, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body), c.maxAnswer(r))
+		_, err := c.exchange(ctx, identity, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body),
+			c.maxAnswer(r))
 		return err
 	})
 	return r.Key, err
@@ -90,7 +93,8 @@ func (c *Client) Follow(ctx context.Context, id string, output func(api.Output) 
 	var at position
 	err := c.once(ctx, id, &at.events, func(http.Header) error {
 		header := http.Header{"Accept": {linesType}}
-		answer, err := c.send(ctx, header, http.MethodGet, fmt.Sprintf("%s/events?after=%d", actionPath(id), at.last), "", nil)
+		answer, err := c.send(ctx, header, http.MethodGet, fmt.Sprintf("%s/events?after=%d", actionPath(id), at.last), "",
+			nil)
 		if err != nil {
 			return err
 		}

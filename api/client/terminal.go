@@ -64,7 +64,8 @@ func (c *Client) webSocket(ctx context.Context, cancel context.CancelCauseFunc, 
 	slow := time.AfterFunc(c.limits.quick, func() { cancel(ErrNoAnswer) })
 	defer slow.Stop()
 	//nolint:bodyclose // Dial keeps the start of a refusal and closes the rest
-	conn, response, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.oneHTTP(), HTTPHeader: header})
+	conn, response, err := websocket.Dial(ctx, c.base+path,
+		&websocket.DialOptions{HTTPClient: c.oneHTTP(), HTTPHeader: header})
 	switch {
 	case err == nil:
 		return conn, nil

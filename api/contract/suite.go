@@ -302,7 +302,8 @@ func (s *suite) editor(t *testing.T) {
 		return a
 	}
 	one, two, text := "one", "two", "one\nlast\n"
-	missed := edited("ERROR:\nNo replacement was performed, old_str `one` did not appear verbatim in "+path+".", "", &one, &two)
+	missed := edited("ERROR:\nNo replacement was performed, old_str `one` did not appear verbatim in "+path+".", "", &one,
+		&two)
 	missed.Code = "no_match"
 	const review = "Review the changes and make sure they are as expected. Edit the file again if necessary."
 	for _, c := range []struct {

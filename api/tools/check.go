@@ -186,7 +186,8 @@ func (c *checker) value(p *param, v values, members map[string]any) *complaint {
 		for i, item := range value {
 			members, ok := item.(map[string]any)
 			if !ok {
-				return complain(InvalidArgument, "%s %q must be %s, got %s at index %d", c.label, name, p.wants(), api.Describe(item), i)
+				return complain(InvalidArgument, "%s %q must be %s, got %s at index %d", c.label, name, p.wants(),
+					api.Describe(item), i)
 			}
 			checked, err := (&checker{label: fmt.Sprintf("%s %q, item %d: member", c.label, name, i), params: p.items}).check(members)
 			if err != nil {

@@ -108,7 +108,9 @@ func written(arguments json.RawMessage) string {
 // Answer runs the calls of a model one after the other, by a function such as CallTool of
 // a client, and returns a message with the result of each, none without calls. seconds
 // bounds the wait for each call; 0 sets no bound. An error of call ends it.
-func (m Message) Answer(ctx context.Context, seconds float64, call func(context.Context, api.ToolCall) (api.ToolAnswer, error)) ([]Message, error) {
+func (m Message) Answer(
+	ctx context.Context, seconds float64, call func(context.Context, api.ToolCall) (api.ToolAnswer, error),
+) ([]Message, error) {
 	var answers []Message
 	for _, c := range m.Calls {
 		if seconds > 0 {

@@ -43,7 +43,8 @@ var gemini = []tool{
 			}
 			switch {
 			case a.StartLine != nil && a.EndLine != nil && *a.EndLine < *a.StartLine:
-				return Call{}, fmt.Errorf(`argument "start_line" must not be greater than "end_line", got %d and %d`, *a.StartLine, *a.EndLine)
+				return Call{}, fmt.Errorf(`argument "start_line" must not be greater than "end_line", got %d and %d`, *a.StartLine,
+					*a.EndLine)
 			case (a.StartLine != nil || a.EndLine != nil) && (a.Offset != nil || a.Limit != nil):
 				return Call{}, errors.New(`arguments "start_line" and "end_line" do not go with "offset" and "limit"; send one pair`)
 			}

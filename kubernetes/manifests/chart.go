@@ -42,7 +42,8 @@ var ofRelease = strings.NewReplacer(
 	ofBase, "namespace: {{ .Release.Namespace | quote }}\n",
 	"namespace: actiond-egress\n", "namespace: {{ printf \"%s-egress\" .Release.Namespace | quote }}\n",
 	"kubernetes.io/metadata.name: actiond\n", "kubernetes.io/metadata.name: {{ .Release.Namespace | quote }}\n",
-	"kubernetes.io/metadata.name: actiond-egress\n", "kubernetes.io/metadata.name: {{ printf \"%s-egress\" .Release.Namespace | quote }}\n",
+	"kubernetes.io/metadata.name: actiond-egress\n",
+	"kubernetes.io/metadata.name: {{ printf \"%s-egress\" .Release.Namespace | quote }}\n",
 )
 
 const chartYAML = `apiVersion: v2
