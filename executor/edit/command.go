@@ -172,7 +172,8 @@ func (c Command) check() (insertLine int, err error) {
 		}
 	}
 	if n, err := hex.DecodeString(c.IfSHA256); err != nil || len(n) != 0 && len(n) != sha256.Size {
-		return 0, refuse(CodeInvalidArgument, "Invalid `if_sha256` parameter: %q. It should be 64 hexadecimal digits.", c.IfSHA256)
+		return 0, refuse(CodeInvalidArgument, "Invalid `if_sha256` parameter: %q. It should be 64 hexadecimal digits.",
+			c.IfSHA256)
 	}
 	if err := c.checkUse(); err != nil {
 		return 0, err
@@ -194,10 +195,13 @@ func (c Command) check() (insertLine int, err error) {
 func (c Command) checkUse() error {
 	switch {
 	case len(c.Edits) > maxEdits:
-		return refuse(CodeInvalidArgument, "Parameter `edits` has %d replacements. At most %d are allowed.", len(c.Edits), maxEdits)
+		return refuse(CodeInvalidArgument, "Parameter `edits` has %d replacements. At most %d are allowed.", len(c.Edits),
+			maxEdits)
 	case c.Edits != nil && c.Name != "str_replace" && c.Name != "replace":
-		return refuse(CodeInvalidArgument, "Parameter `edits` is for the commands str_replace and replace, not for %s.", c.Name)
-	case c.Edits != nil && (len(c.Edits) == 0 || c.OldStr != nil || c.NewStr != nil || c.Expected != nil || c.AllowMultiple):
+		return refuse(CodeInvalidArgument, "Parameter `edits` is for the commands str_replace and replace, not for %s.",
+			c.Name)
+	case c.Edits != nil && (len(c.Edits) == 0 || c.OldStr != nil || c.NewStr != nil || c.Expected != nil ||
+		c.AllowMultiple):
 		return refuse(CodeInvalidArgument, "Parameter `edits` must have at least one replacement, and replaces "+
 			"old_str, new_str, expected_replacements and allow_multiple.")
 	case c.NewPath != "" && c.Name != "copy" && c.Name != "move":
@@ -378,7 +382,8 @@ func (e *Editor) strReplace(p place, c Command) (Result, error) {
 	}
 	at, replacement := changes[0].start, changes[0].text
 	line := 1 + strings.Count(t.view[:at], "\n")
-	return e.apply(p, f, t, changes, unifiedDiff, func(_, view string) string { return replacedAt(p, view, line, replacement) })
+	return e.apply(p, f, t, changes, unifiedDiff,
+		func(_, view string) string { return replacedAt(p, view, line, replacement) })
 }
 
 // replacedAt returns the answer that shows a text which replaced another one on a line.
@@ -494,11 +499,13 @@ func whereabouts(view, old string) string {
 }
 
 func sameStrings(value string) *Error {
-	return invalid(CodeNoChange, "new_str", value, "No replacement was performed. `new_str` and `old_str` must be different.")
+	return invalid(CodeNoChange, "new_str", value,
+		"No replacement was performed. `new_str` and `old_str` must be different.")
 }
 
 func noMatch(view, old, path string) *Error {
-	return refuse(CodeNoMatch, "No replacement was performed, old_str `%s` did not appear verbatim in %s.%s", old, path, hint(view, old))
+	return refuse(CodeNoMatch, "No replacement was performed, old_str `%s` did not appear verbatim in %s.%s", old, path,
+		hint(view, old))
 }
 
 func (e *Editor) insert(p place, c Command, after int) (Result, error) {
@@ -545,7 +552,8 @@ func (e *Editor) replace(p place, c Command) (Result, error) {
 			return Result{}, invalid(CodeInvalidArgument, "expected_replacements", strconv.Itoa(*r.Expected),
 				fmt.Sprintf("It should be between 1 and %d.", maxReplacements))
 		case r.Old == "" && (p.exists() || c.Edits != nil):
-			return Result{}, refuse(CodeAlreadyExists, "Invalid `old_string` parameter: . old_string cannot be empty when the file already exists.")
+			return Result{}, refuse(CodeAlreadyExists,
+				"Invalid `old_string` parameter: . old_string cannot be empty when the file already exists.")
 		}
 	}
 	switch {
@@ -567,7 +575,8 @@ func (e *Editor) replace(p place, c Command) (Result, error) {
 	}
 	count := len(changes)
 	return e.apply(p, f, t, changes, unifiedDiff, func(string, string) string {
-		return fmt.Sprintf("Replaced %d occurrence(s) in %s.\nReview the changes and ensure they are as expected.", count, p.shown)
+		return fmt.Sprintf("Replaced %d occurrence(s) in %s.\nReview the changes and ensure they are as expected.", count,
+			p.shown)
 	})
 }
 
@@ -579,13 +588,15 @@ func counted(view string, r Replacement) ([]change, error) {
 	case count == 0:
 		return nil, refuse(CodeNoMatch, "0 occurrences found%s", hint(view, old))
 	case count > maxReplacements && (r.Expected == nil || *r.Expected == count):
-		return nil, refuse(CodeMultipleMatches, "%d occurrences found. At most %d are replaced at once.", count, maxReplacements)
+		return nil, refuse(CodeMultipleMatches, "%d occurrences found. At most %d are replaced at once.", count,
+			maxReplacements)
 	case count == expected || r.AllowMultiple && r.Expected == nil:
 		return changes, nil
 	case count < expected:
 		return nil, refuse(CodeNoMatch, "Expected %d occurrences but found %d", expected, count)
 	default:
-		return nil, refuse(CodeMultipleMatches, "Expected %d occurrences but found %d%s", expected, count, whereabouts(view, old))
+		return nil, refuse(CodeMultipleMatches, "Expected %d occurrences but found %d%s", expected, count,
+			whereabouts(view, old))
 	}
 }
 
@@ -615,7 +626,8 @@ func (e *Editor) writeLines(p place, c Command) (Result, error) {
 			content += "\n"
 		}
 	}
-	return e.apply(p, f, t, []change{{start, end, content}}, unifiedDiff, func(_, view string) string { return edited(p, view, first-1, added) })
+	return e.apply(p, f, t, []change{{start, end, content}}, unifiedDiff,
+		func(_, view string) string { return edited(p, view, first-1, added) })
 }
 
 // lineWindow returns the first line and the offsets of the range of write.

@@ -62,7 +62,8 @@ func (e *Editor) applyEach(
 		return Result{}, err
 	}
 	r.Diff = unifiedDiff(p.shown, t.view, now.view)
-	r.Text = fmt.Sprintf("The file %s has been edited in %d steps:\n%s\n%s", p.shown, len(edits), clipped(r.Diff), reviewReplace)
+	r.Text = fmt.Sprintf("The file %s has been edited in %d steps:\n%s\n%s", p.shown, len(edits), clipped(r.Diff),
+		reviewReplace)
 	return r, nil
 }
 

@@ -54,7 +54,8 @@ func (e *Editor) viewDocument(p place, lines []int) (Result, error) {
 	}
 	text += "\n"
 	if page.Next > 0 && (r.Last == -1 || page.Next <= r.Last) {
-		text += fmt.Sprintf("NOTE: These are the lines %d to %d of the Markdown. View [%d, -1] to go on.\n", r.First, page.Next-1, page.Next)
+		text += fmt.Sprintf("NOTE: These are the lines %d to %d of the Markdown. View [%d, -1] to go on.\n", r.First,
+			page.Next-1, page.Next)
 	}
 	return Result{
 		Text:   fmt.Sprintf("Here's the content of the file %s displayed in Markdown format:\n%s", p.shown, text),
@@ -111,7 +112,8 @@ func unconverted(p place, err error) *Error {
 	code := CodeUnsupported
 	reason := err.Error()
 	switch {
-	case errors.Is(err, worker.ErrTime), errors.Is(err, worker.ErrMemory), errors.Is(err, worker.ErrAnswer), errors.Is(err, worker.ErrKilled):
+	case errors.Is(err, worker.ErrTime), errors.Is(err, worker.ErrMemory), errors.Is(err, worker.ErrAnswer),
+		errors.Is(err, worker.ErrKilled):
 		code = CodeTooLarge
 		reason = "converting it was stopped, because " + reason
 	case !errors.As(err, new(*worker.Error)):
@@ -131,7 +133,8 @@ func (e *Editor) notText(p place) *Error {
 			kind = known
 		}
 	}
-	return refuse(CodeBinary, "The file %s is not text but %s, with %d bytes. It cannot be shown.", p.shown, kind, p.info.Size())
+	return refuse(CodeBinary, "The file %s is not text but %s, with %d bytes. It cannot be shown.", p.shown, kind,
+		p.info.Size())
 }
 
 func codeIs(err error, code Code) bool {

@@ -193,7 +193,8 @@ func likely(path, view, draft string) string {
 	}
 	slices.SortStableFunc(best, func(a, b int) int { return cmp.Compare(regions[b], regions[a]) })
 	var out strings.Builder
-	fmt.Fprintf(&out, "Give a start and an end no more than %d lines apart. These regions of %s are most like the draft:", maxWindow, path)
+	fmt.Fprintf(&out, "Give a start and an end no more than %d lines apart. These regions of %s are most like the draft:",
+		maxWindow, path)
 	for i, region := range best[:min(len(best), maxChunks)] {
 		first := region * chunkLines
 		shown := lines[first:min(first+chunkLines, len(lines))]

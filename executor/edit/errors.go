@@ -72,7 +72,8 @@ func missing(parameter, command string) *Error {
 }
 
 func notFound(path string) *Error {
-	return invalid(CodeFileNotFound, "path", path, fmt.Sprintf("The path %s does not exist. Please provide a valid path.", path))
+	return invalid(CodeFileNotFound, "path", path,
+		fmt.Sprintf("The path %s does not exist. Please provide a valid path.", path))
 }
 
 // stale reports that a file is not the version that the caller knows.

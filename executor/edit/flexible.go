@@ -56,7 +56,8 @@ func findGemini(p place, view string, r Replacement, fuzzy bool) (match, error) 
 		return match{}, err
 	}
 	if old == replacement {
-		return match{}, refuse(CodeNoChange, "No changes to apply. The old_string and new_string are identical in file: %s", p.shown)
+		return match{}, refuse(CodeNoChange, "No changes to apply. The old_string and new_string are identical in file: %s",
+			p.shown)
 	}
 	m.changes = keepEnd(view, m.changes)
 	if !slices.ContainsFunc(m.changes, func(c change) bool { return view[c.start:c.end] != c.text }) {
@@ -84,7 +85,8 @@ func countGemini(p place, view, old string, r Replacement, found []change) error
 	case count == expected || r.AllowMultiple && r.Expected == nil:
 		return nil
 	case count < expected:
-		return refuse(CodeNoMatch, "Failed to edit, Expected %d %s but found %d for old_string in file: %s", expected, noun, count, p.shown)
+		return refuse(CodeNoMatch, "Failed to edit, Expected %d %s but found %d for old_string in file: %s", expected, noun,
+			count, p.shown)
 	}
 	advice := ""
 	if r.Expected == nil {

@@ -48,10 +48,12 @@ func (e *Editor) gemini(p place, c Command) (Result, error) {
 		return Result{}, refuse(CodeAlreadyExists, "File already exists, cannot create: %s", p.shown)
 	case edits[0].Old == "":
 		r, err := e.newFile(p, edits[0].New)
-		r.Text = fmt.Sprintf("Created new file: %s with provided content. Here is the updated code:\n%s", p.shown, edits[0].New)
+		r.Text = fmt.Sprintf("Created new file: %s with provided content. Here is the updated code:\n%s", p.shown,
+			edits[0].New)
 		return r, err
 	case !p.exists():
-		return Result{}, refuse(CodeFileNotFound, "File not found: %s. Use an empty old_string to create a new file.", p.shown)
+		return Result{}, refuse(CodeFileNotFound, "File not found: %s. Use an empty old_string to create a new file.",
+			p.shown)
 	}
 	f, t, err := e.open(p)
 	if err == nil {
@@ -81,7 +83,8 @@ func (e *Editor) gemini(p place, c Command) (Result, error) {
 func checkGemini(r Replacement, several bool) error {
 	switch {
 	case r.Expected != nil && (*r.Expected < 1 || *r.Expected > maxReplacements):
-		return refuse(CodeInvalidArgument, "expected_replacements must be between 1 and %d, got %d", maxReplacements, *r.Expected)
+		return refuse(CodeInvalidArgument, "expected_replacements must be between 1 and %d, got %d", maxReplacements,
+			*r.Expected)
 	case several && r.Old == "":
 		return refuse(CodeInvalidArgument, "old_string must not be empty where there are several edits")
 	}
@@ -222,7 +225,8 @@ func (e *Editor) overwriteAll(c Command) (Result, error) {
 		if err == nil {
 			r.Diff = patchDiff(p.shown, "", content, false)
 		}
-		r.Text = fmt.Sprintf("Successfully created and wrote to new file: %s. Here is the updated code:\n%s", p.shown, clipped(content))
+		r.Text = fmt.Sprintf("Successfully created and wrote to new file: %s. Here is the updated code:\n%s", p.shown,
+			clipped(content))
 		return r, err
 	}
 	f, err := e.loadPlain(p)
@@ -239,7 +243,8 @@ func (e *Editor) overwriteAll(c Command) (Result, error) {
 	}
 	after := lineFeeds(content)
 	r.Diff = writeDiff(p.shown, before, after)
-	r.Text = fmt.Sprintf("Successfully overwrote file: %s. Here is the updated code:\n%s", p.shown, excerpt(after, between(before, after)))
+	r.Text = fmt.Sprintf("Successfully overwrote file: %s. Here is the updated code:\n%s", p.shown,
+		excerpt(after, between(before, after)))
 	return r, nil
 }
 
@@ -362,7 +367,8 @@ func (l Lines) show(body string) (string, error) {
 		first = *l.Offset
 	}
 	if first >= total {
-		return "", refuse(CodeInvalidRange, "Nothing to show: the file has %d lines, and line %d was asked for.", total, first+1)
+		return "", refuse(CodeInvalidRange, "Nothing to show: the file has %d lines, and line %d was asked for.", total,
+			first+1)
 	}
 	if l.End != nil {
 		last = min(last, *l.End)

@@ -100,7 +100,8 @@ func (l *lister) prune(slack int) {
 // format shortens the sorted paths as text, as the reference does, and then marks the directories.
 func (l *lister) format(dir string) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "Here's the files and directories up to 2 levels deep in %s, excluding hidden items:\n%s/", dir, strings.TrimSuffix(dir, "/"))
+	fmt.Fprintf(&out, "Here's the files and directories up to 2 levels deep in %s, excluding hidden items:\n%s/", dir,
+		strings.TrimSuffix(dir, "/"))
 	prefix, left := strings.TrimSuffix(dir, "/")+"/", maxShown-utf8.RuneCountInString(dir)
 	for _, name := range l.names {
 		path := printable(prefix + name)

@@ -25,7 +25,8 @@ func (e *Editor) Patch(dir, patch string) (Result, error) {
 		return Result{}, err
 	}
 	if len(files) > maxPatchFiles {
-		return Result{}, refuse(CodeInvalidArgument, "The patch touches %d files. At most %d are allowed.", len(files), maxPatchFiles)
+		return Result{}, refuse(CodeInvalidArgument, "The patch touches %d files. At most %d are allowed.", len(files),
+			maxPatchFiles)
 	}
 	steps, leave, err := e.enterPatch(dir, files)
 	defer leave()
@@ -41,7 +42,8 @@ func (e *Editor) Patch(dir, patch string) (Result, error) {
 			total += int64(len(s.f.data))
 		}
 		if total > 2*e.maxRead {
-			return Result{}, refuse(CodeTooLarge, "The files of the patch are too large: more than %dMB before and after.", 2*e.maxRead>>20)
+			return Result{}, refuse(CodeTooLarge, "The files of the patch are too large: more than %dMB before and after.",
+				2*e.maxRead>>20)
 		}
 	}
 	for i, s := range steps {

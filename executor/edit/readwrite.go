@@ -174,7 +174,8 @@ func (e *Editor) writeAt(c Command, content string, start, end int) (Result, err
 		content = strings.TrimPrefix(content, "\ufeff")
 	}
 	t := newText(f.data, mark, utf8Charset, textOf(f.data[mark:]))
-	return e.apply(p, f, t, []change{t.lineRange(start, end, content)}, writeDiff, func(string, string) string { return "" })
+	return e.apply(p, f, t, []change{t.lineRange(start, end, content)}, writeDiff,
+		func(string, string) string { return "" })
 }
 
 // writeExact replaces a range of lines, or everything, by content as it is.

@@ -66,7 +66,8 @@ func (r Replacement) checkCount(in scope, found []change) error {
 	case len(found) <= maxReplacements && (len(found) == expected || r.AllowMultiple && r.Expected == nil):
 		return nil
 	case len(found) < expected:
-		return refuse(CodeNoMatch, "No replacement was performed. Expected %d matches of old_str `%s` but found %s.", expected, r.Old, count)
+		return refuse(CodeNoMatch, "No replacement was performed. Expected %d matches of old_str `%s` but found %s.",
+			expected, r.Old, count)
 	default:
 		return refuse(CodeMultipleMatches, "No replacement was performed. Expected %d matches of old_str `%s` but found %s, at (line:column) %s. "+
 			"Make it more specific, or say how many to replace with expected_replacements or allow_multiple.",

@@ -10,11 +10,13 @@ import (
 func (e *Editor) strands(p place, c Command, insertLine int) (Result, error) {
 	switch {
 	case c.Name == "create" && p.exists():
-		return Result{}, refuse(CodeAlreadyExists, "File already exists at: %s. Cannot overwrite files using command `create`.", p.shown)
+		return Result{}, refuse(CodeAlreadyExists,
+			"File already exists at: %s. Cannot overwrite files using command `create`.", p.shown)
 	case c.Name != "create" && c.Name != "undo_edit" && !p.exists():
 		return Result{}, refuse(CodeFileNotFound, "The path %s does not exist. Please provide a valid path.", p.shown)
 	case c.Name != "view" && p.isDir():
-		return Result{}, refuse(CodeIsDirectory, "The path %s is a directory and only the `view` command can be used on directories", p.shown)
+		return Result{}, refuse(CodeIsDirectory,
+			"The path %s is a directory and only the `view` command can be used on directories", p.shown)
 	}
 	switch c.Name {
 	case "view":
@@ -31,7 +33,8 @@ func (e *Editor) strands(p place, c Command, insertLine int) (Result, error) {
 	case "undo_edit":
 		return e.undo(p)
 	}
-	return Result{}, refuse(CodeInvalidArgument, "Unknown command %q. It should be one of view, create, str_replace, insert, undo_edit.", c.Name)
+	return Result{}, refuse(CodeInvalidArgument,
+		"Unknown command %q. It should be one of view, create, str_replace, insert, undo_edit.", c.Name)
 }
 
 // openExact loads a file for matching with its line ends. It refuses UTF-16 and UTF-32, in which these editors find no
@@ -58,7 +61,8 @@ func (t *text) refuseWide(p place) error {
 func (e *Editor) strandsView(p place, lines []int) (Result, error) {
 	if p.isDir() {
 		if len(lines) > 0 {
-			return Result{}, refuse(CodeInvalidRange, "The `view_range` parameter is not allowed when `path` points to a directory.")
+			return Result{}, refuse(CodeInvalidRange,
+				"The `view_range` parameter is not allowed when `path` points to a directory.")
 		}
 		shown, err := e.tree(p)
 		if err != nil {
@@ -93,7 +97,8 @@ func strandsRange(body string, lines []int) (string, error) {
 	case first < 1 || first > count:
 		return "", invalid("Its first element `%d` should be within the range of lines of the file: [1, %d]", first, count)
 	case last > count:
-		return "", invalid("Its second element `%d` should be smaller than the number of lines in the file: `%d`", last, count)
+		return "", invalid("Its second element `%d` should be smaller than the number of lines in the file: `%d`", last,
+			count)
 	case last != -1 && last < first:
 		return "", invalid("Its second element `%d` should be larger or equal than its first `%d`", last, first)
 	case last == -1:
@@ -128,7 +133,8 @@ func (e *Editor) strandsReplace(p place, c Command) (Result, error) {
 	first := max(1, line-snippetContext)
 	return e.apply(p, f, t, changes, lineDiff, func(_, view string) string {
 		return fmt.Sprintf("The file %s has been edited. ", p.shown) +
-			p.dialect.numbered("a snippet of "+p.shown, strandsSnippet(view, first, line+snippetContext+added), first) + reviewReplace
+			p.dialect.numbered("a snippet of "+p.shown, strandsSnippet(view, first, line+snippetContext+added),
+				first) + reviewReplace
 	})
 }
 

@@ -19,7 +19,8 @@ func (e *Editor) transfer(c Command) (Result, error) {
 		return Result{}, missing("new_path", c.Name)
 	}
 	if !strings.HasPrefix(c.NewPath, "/") {
-		return Result{}, invalid(CodePathNotAllowed, "new_path", c.NewPath, "The path should be an absolute path, starting with `/`.")
+		return Result{}, invalid(CodePathNotAllowed, "new_path", c.NewPath,
+			"The path should be an absolute path, starting with `/`.")
 	}
 	steps, leave, err := e.enterPatch("/", []patchFile{{kind: updateFile, path: c.Path, moveTo: cleanPath(c.NewPath)}})
 	defer leave()
@@ -32,9 +33,11 @@ func (e *Editor) transfer(c Command) (Result, error) {
 	case !s.from.exists():
 		return Result{}, notFound(s.from.shown)
 	case s.from.isDir():
-		return Result{}, invalid(CodeIsDirectory, "path", s.from.shown, fmt.Sprintf("The path %s is a directory. %s takes one file.", s.from.shown, c.Name))
+		return Result{}, invalid(CodeIsDirectory, "path", s.from.shown,
+			fmt.Sprintf("The path %s is a directory. %s takes one file.", s.from.shown, c.Name))
 	case s.to.exists():
-		return Result{}, invalid(CodeAlreadyExists, "new_path", s.to.shown, fmt.Sprintf("The path %s exists. Nothing was changed.", s.to.shown))
+		return Result{}, invalid(CodeAlreadyExists, "new_path", s.to.shown,
+			fmt.Sprintf("The path %s exists. Nothing was changed.", s.to.shown))
 	}
 	if s.f, s.view, err = e.loadAny(s.from); err != nil {
 		return Result{}, withAdvice(err, "Use cp or mv in a shell.")
@@ -59,7 +62,8 @@ func (e *Editor) transfer(c Command) (Result, error) {
 		r.HistoryErr = errors.Join(r.HistoryErr, e.history.push(path, en))
 	}
 	from, to := patchName(s.from.shown), patchName(s.to.shown)
-	r.Diff = fmt.Sprintf("diff --git %s %s\nsimilarity index 100%%\n%s from %s\n%s to %s", from, to, header, from, header, to)
+	r.Diff = fmt.Sprintf("diff --git %s %s\nsimilarity index 100%%\n%s from %s\n%s to %s", from, to, header, from, header,
+		to)
 	r.Text = fmt.Sprintf("The file %s has been %s to %s.", s.from.shown, verb, s.to.shown)
 	if c.Name == "move" {
 		r.Text += " Each path is undone by itself: undo_edit of the old one brings the file back, and of the new one removes it there."

@@ -66,7 +66,8 @@ func parseRecord(b []byte) (r record, ok bool) {
 	copy(r.key[:], b[24:])
 	copy(r.before[:], b[56:])
 	copy(r.after[:], b[88:])
-	return r, r.kind >= wasEdited && r.kind <= wasForgotten && r.size >= 0 && r.size <= store.MaxContent && string(r.append(nil)) == string(b)
+	return r, r.kind >= wasEdited && r.kind <= wasForgotten && r.size >= 0 && r.size <= store.MaxContent &&
+		string(r.append(nil)) == string(b)
 }
 
 // readLog calls each for the records up to the first that is damaged, and returns their number.

@@ -406,7 +406,8 @@ func (w *whole) keep(en *entry) {
 	}
 	size := w.file.info.Size()
 	if most := min(w.e.maxRead, store.MaxContent); size > most {
-		w.unkept = fmt.Errorf("%w: the history keeps files of %d bytes at most, and this one has %d", store.ErrTooLarge, most, size)
+		w.unkept = fmt.Errorf("%w: the history keeps files of %d bytes at most, and this one has %d", store.ErrTooLarge, most,
+			size)
 		return
 	}
 	if size > 1<<20 && !w.large {
