@@ -111,7 +111,9 @@ func (e *Executor) fetch(ctx context.Context, step browse.Step) (browse.Page, er
 }
 
 // interact runs a program of browser calls.
-func (e *Executor) interact(ctx context.Context, a api.BrowseInteractiveAction, req api.Request) (api.Observation, error) {
+func (e *Executor) interact(
+	ctx context.Context, a api.BrowseInteractiveAction, req api.Request,
+) (api.Observation, error) {
 	if e.browser == nil {
 		return api.ErrorObservation{Content: noBrowser, Code: codeUnsupported}, nil
 	}

@@ -73,7 +73,9 @@ func (e *Executor) RemoveFile(ctx context.Context, path string, c api.FileCondit
 	return e.changeFile(ctx, path, remove, 0)
 }
 
-func (e *Executor) changeFile(ctx context.Context, path string, change func() (edit.Result, error), size int64) (api.Observation, error) {
+func (e *Executor) changeFile(
+	ctx context.Context, path string, change func() (edit.Result, error), size int64,
+) (api.Observation, error) {
 	release, err := e.files.acquire(ctx)
 	if err != nil {
 		return nil, err

@@ -65,7 +65,9 @@ func programOutput(w api.Watch) func(process.Chunk) {
 }
 
 // awaitProgram waits until a program has ended, or until a time as [proc.Uptime] returns it.
-func (e *Executor) awaitProgram(ctx context.Context, p *process.Process, until time.Duration, w api.Watch) (api.Observation, error) {
+func (e *Executor) awaitProgram(
+	ctx context.Context, p *process.Process, until time.Duration, w api.Watch,
+) (api.Observation, error) {
 	if w.Program != nil {
 		w.Program(program{p})
 	}

@@ -159,7 +159,8 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
 		List: e.names,
 		Slow: func(ctx context.Context, limit time.Duration) {
-			cfg.Logger.WarnContext(ctx, "the start files of a shell did not end in time, and the shell goes on without them", slog.Duration("limit", limit))
+			cfg.Logger.WarnContext(ctx, "the start files of a shell did not end in time, and the shell goes on without them",
+				slog.Duration("limit", limit))
 		},
 	}, cmp.Or(cfg.MaxSessions, defaultMaxSessions))
 	return e, nil
@@ -176,10 +177,12 @@ func (e *Executor) openEditor(ctx context.Context) (*edit.Editor, error) {
 		Link: e.warnOfLink,
 		PutBack: func(path string, err error) {
 			if err != nil {
-				e.cfg.Logger.WarnContext(ctx, "a file that was being written when the server ended may be torn", slog.String("path", path), slog.Any("error", err))
+				e.cfg.Logger.WarnContext(ctx, "a file that was being written when the server ended may be torn",
+					slog.String("path", path), slog.Any("error", err))
 				return
 			}
-			e.cfg.Logger.InfoContext(ctx, "a file that was being written when the server ended has its old content again", slog.String("path", path))
+			e.cfg.Logger.InfoContext(ctx, "a file that was being written when the server ended has its old content again",
+				slog.String("path", path))
 		},
 	}
 	if e.cfg.Workspace.StateDir != "" {
@@ -327,7 +330,9 @@ var errCancelled = errors.New("the action was cancelled by a request")
 
 // cancellable carries out an action that ends with its context, and returns an
 // observation where that ends because the action is cancelled.
-func cancellable(ctx context.Context, w api.Watch, do func(ctx context.Context) (api.Observation, error)) (api.Observation, error) {
+func cancellable(
+	ctx context.Context, w api.Watch, do func(ctx context.Context) (api.Observation, error),
+) (api.Observation, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer onCancel(w, func() { cancel(errCancelled) })()
@@ -385,7 +390,8 @@ func (e *Executor) Capabilities() map[string]api.Capability {
 	files := api.Capability{Available: true, Detail: "in process"}
 	page, interactive := e.browserCapabilities()
 	return map[string]api.Capability{
-		"run": run, "exec": {Available: true, Detail: "in pipes or on a terminal"}, "read": files, "write": files, "edit": files,
+		"run": run, "exec": {Available: true, Detail: "in pipes or on a terminal"}, "read": files, "write": files,
+		"edit": files,
 		"glob": files, "grep": files, "list_directory": files,
 		"run_ipython":        e.notebookCapability(),
 		"browse":             page,

@@ -219,7 +219,8 @@ func (e *Executor) noteHistory(ctx context.Context, r *edit.Result) {
 	switch {
 	case errors.Is(r.HistoryErr, store.ErrTooLarge):
 		why = "the old content is too large to be recorded"
-	case errors.Is(r.HistoryErr, store.ErrFull), errors.Is(r.HistoryErr, syscall.ENOSPC), errors.Is(r.HistoryErr, syscall.EDQUOT):
+	case errors.Is(r.HistoryErr, store.ErrFull), errors.Is(r.HistoryErr, syscall.ENOSPC),
+		errors.Is(r.HistoryErr, syscall.EDQUOT):
 		why = "there is no space left to record it"
 	}
 	if r.Text != "" && !strings.HasSuffix(r.Text, "\n") {

@@ -83,7 +83,9 @@ func goesOn[T any](ctx context.Context, release func(), work func() (T, error)) 
 
 // withFiles does work with files. Where these or the answer are so large that they may not fit into
 // memory beside others, it waits for its part first, which it holds until the work has ended.
-func (e *Executor) withFiles(ctx context.Context, w api.Watch, paths []string, req api.Request, work func() api.Observation) (api.Observation, error) {
+func (e *Executor) withFiles(
+	ctx context.Context, w api.Watch, paths []string, req api.Request, work func() api.Observation,
+) (api.Observation, error) {
 	var size int64
 	o, err := onFiles(ctx, e.files, func() (api.Observation, error) {
 		size = e.sizeOf(paths, req.Session)

@@ -55,7 +55,9 @@ func newNotebook(cfg Config) *notebook.Notebook {
 
 // ipython runs a cell in the kernel of its session and tells its output, unless w.Output
 // is nil.
-func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Request, w api.Watch, t *turn) (api.Observation, error) {
+func (e *Executor) ipython(
+	ctx context.Context, a api.IPythonAction, req api.Request, w api.Watch, t *turn,
+) (api.Observation, error) {
 	if e.notebook == nil {
 		return nil, api.BadRequest(noJupyter)
 	}
@@ -90,12 +92,14 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 	case w.Output == nil:
 		result, err = e.notebook.Run(ctx, name, cell)
 	default:
-		result, err = e.notebook.Stream(ctx, name, cell, func(c notebook.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) })
+		result, err = e.notebook.Stream(ctx, name, cell,
+			func(c notebook.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) })
 	}
 	switch {
 	case err == nil:
 		if result.InitFailed != "" {
-			e.cfg.Logger.WarnContext(ctx, "a kernel has no agent_skills", slog.String("session", name), slog.String("reason", result.InitFailed))
+			e.cfg.Logger.WarnContext(ctx, "a kernel has no agent_skills", slog.String("session", name),
+				slog.String("reason", result.InitFailed))
 		}
 		return observeCell(a, cell, req, result), nil
 	case ctx.Err() != nil:

@@ -82,7 +82,8 @@ func fixedEnvironment(u *identity.User) map[string]string {
 		}
 	}
 	return map[string]string{
-		"HOME": home, "LOGNAME": u.Name, "PAGER": "cat", "PATH": strings.Join(path, ":"), "SHELL": "/bin/sh", "TERM": "xterm-256color", "USER": u.Name,
+		"HOME": home, "LOGNAME": u.Name, "PAGER": "cat", "PATH": strings.Join(path, ":"), "SHELL": "/bin/sh",
+		"TERM": "xterm-256color", "USER": u.Name,
 	}
 }
 

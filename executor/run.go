@@ -38,7 +38,9 @@ const (
 const maxContent = 30000
 
 // run runs a command in its session.
-func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w api.Watch, t *turn) (api.Observation, error) {
+func (e *Executor) run(
+	ctx context.Context, a api.RunAction, req api.Request, w api.Watch, t *turn,
+) (api.Observation, error) {
 	a.Command = strings.TrimSpace(a.Command) // docs/reference/openhands-protocol.md, section 4.3
 	if a.Reset {
 		if t.check() != nil { // the session that it should reset is gone, and a new one is not its own
@@ -148,13 +150,16 @@ func (e *Executor) command(a api.RunAction, req api.Request, w api.Watch, t *tur
 // shell returns the shell of an action once that may ask for the turn in it, started within the
 // action's limit, and takes the time that it took off the command's. A static command has a shell
 // of its own, which release ends.
-func (e *Executor) shell(ctx context.Context, a api.RunAction, req api.Request, c *bash.Command, t *turn) (shell *bash.Session, release func(), err error) {
+func (e *Executor) shell(
+	ctx context.Context, a api.RunAction, req api.Request, c *bash.Command, t *turn,
+) (shell *bash.Session, release func(), err error) {
 	if c.Hard >= 0 {
 		begun := time.Now()
 		defer func() { c.Hard = max(0, c.Hard-time.Since(begun)) }()
 	}
 	if c.Hard >= 0 && (a.IsStatic || e.sessions.existing(req.Session) == nil) { // only ctx bounds the wait for the turn
-		late := fmt.Errorf("the shell did not start within %s seconds, and the command did not run; the start goes on", api.FormatSeconds(*req.Timeout))
+		late := fmt.Errorf("the shell did not start within %s seconds, and the command did not run; the start goes on",
+			api.FormatSeconds(*req.Timeout))
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, c.Hard, late)
 		defer cancel()
@@ -224,9 +229,11 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 		o.Hidden = a.Hidden
 		e.completed(&o, r)
 	case bash.Silent:
-		o.Metadata.Suffix = fmt.Sprintf("\n[The command has no new output after %s seconds. %s]", wholeSeconds(c.Soft), stillRunningHint)
+		o.Metadata.Suffix = fmt.Sprintf("\n[The command has no new output after %s seconds. %s]", wholeSeconds(c.Soft),
+			stillRunningHint)
 	case bash.TimedOut:
-		o.Metadata.Suffix = fmt.Sprintf("\n[The command timed out after %s seconds. %s]", api.FormatSeconds(*req.Timeout), stillRunningHint)
+		o.Metadata.Suffix = fmt.Sprintf("\n[The command timed out after %s seconds. %s]", api.FormatSeconds(*req.Timeout),
+			stillRunningHint)
 	case bash.AtInput:
 		o.Outcome = api.OutcomeRunning
 		o.Metadata.Suffix = "\n[The command waits for input. " + stillRunningHint + "]"

@@ -38,7 +38,8 @@ func (e *Executor) glob(ctx context.Context, a api.GlobAction, req api.Request) 
 	if err != nil {
 		return searchFailed(err)
 	}
-	o := api.SearchObservation{Action: a.Kind(), Path: files.Dir, Count: len(files.Paths), Truncated: files.Cut || files.Total > len(files.Paths)}
+	o := api.SearchObservation{Action: a.Kind(), Path: files.Dir, Count: len(files.Paths), Truncated: files.Cut ||
+		files.Total > len(files.Paths)}
 	o.Content = strings.Join(files.Paths, "\n")
 	switch {
 	case files.Cut:
@@ -46,7 +47,8 @@ func (e *Executor) glob(ctx context.Context, a api.GlobAction, req api.Request) 
 	case files.Total == 0:
 		o.Content = fmt.Sprintf("No files in %s match %q.", files.Dir, a.Pattern)
 	case o.Truncated:
-		o.Content += fmt.Sprintf("\n[These are the %d newest of %d files. Use a narrower pattern to see others.]", o.Count, files.Total)
+		o.Content += fmt.Sprintf("\n[These are the %d newest of %d files. Use a narrower pattern to see others.]", o.Count,
+			files.Total)
 	}
 	return o, nil
 }

@@ -21,7 +21,9 @@ import (
 // MakeDirectory makes a directory with the user's rights, at an absolute path: with the exact
 // mode where that is not nil, and with parents also those above it that are missing, where a
 // directory that exists is no error. The error is an *api.Error where nothing was changed.
-func (e *Executor) MakeDirectory(ctx context.Context, path string, parents bool, mode *fs.FileMode) (api.Observation, error) {
+func (e *Executor) MakeDirectory(
+	ctx context.Context, path string, parents bool, mode *fs.FileMode,
+) (api.Observation, error) {
 	o := api.FileObservation{Path: path, Directory: true, Created: true}
 	err := e.onTree(ctx, func() (err error) {
 		var made []string
@@ -120,7 +122,9 @@ var errRemovalCancelled = errors.New("the action was cancelled")
 // RemoveTree removes a directory with all that is in it, with the user's rights; see
 // [files.Removal]. A file or a link is removed as by [Executor.RemoveFile]. Where a part was
 // removed before an error, the observation says so; otherwise that is an *api.Error.
-func (e *Executor) RemoveTree(ctx context.Context, w api.Watch, path string, c api.FileConditions) (api.Observation, error) {
+func (e *Executor) RemoveTree(
+	ctx context.Context, w api.Watch, path string, c api.FileConditions,
+) (api.Observation, error) {
 	directory := false
 	o := api.FileObservation{Path: path, Directory: true}
 	r := files.Removal{Ended: func() error {
@@ -187,7 +191,8 @@ func treeError(err error, path string) error {
 	cause, code := err.Error(), files.Code(err)
 	errno, ok := errors.AsType[syscall.Errno](err)
 	switch {
-	case ok && errno == unix.EIO, ok && errno == unix.EMFILE, ok && errno == unix.ENFILE, ok && errno == unix.ENOMEM, !ok && code == "command_failed":
+	case ok && errno == unix.EIO, ok && errno == unix.EMFILE, ok && errno == unix.ENFILE, ok && errno == unix.ENOMEM,
+		!ok && code == "command_failed":
 		return fmt.Errorf("changing the directories of %q: %w", path, err)
 	case ok:
 		cause = files.Words(errno)

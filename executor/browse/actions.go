@@ -142,7 +142,8 @@ func (t *tab) load(ctx context.Context, url string) (loader cdp.LoaderID, err er
 	r, err := ask(ctx, t, page.Navigate, page.NavigateParams{URL: url})
 	switch refused := (*refusal)(nil); {
 	case errors.As(err, &refused):
-		return "", fail("Error", "%s: %s; a URL begins with http://, https:// or file://", refused.Message, repr(clip(url, 200)))
+		return "", fail("Error", "%s: %s; a URL begins with http://, https:// or file://", refused.Message,
+			repr(clip(url, 200)))
 	case err != nil:
 		return "", t.stopLoading(err, url)
 	case r.IsDownload:

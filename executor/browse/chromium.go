@@ -63,7 +63,8 @@ func flags(dir string, sandboxed bool) []string {
 		"--no-first-run", "--no-default-browser-check", "--disable-background-networking", "--disable-breakpad",
 		"--disable-crash-reporter", "--disable-client-side-phishing-detection",
 		"--disable-component-update", "--disable-default-apps", "--disable-domain-reliability", "--disable-extensions",
-		"--disable-hang-monitor", "--disable-sync", "--metrics-recording-only", "--password-store=basic", "--use-mock-keychain",
+		"--disable-hang-monitor", "--disable-sync", "--metrics-recording-only", "--password-store=basic",
+		"--use-mock-keychain",
 		"--disable-site-isolation-trials", "--renderer-process-limit=4", "--js-flags=--max-old-space-size=512",
 		"--disable-features=BackForwardCache,IsolateOrigins,site-per-process,Translate,MediaRouter,OptimizationHints,PaintHolding",
 		fmt.Sprintf("--window-size=%d,%d", width, height),
@@ -390,7 +391,8 @@ type download struct {
 const tooLarge browser.DownloadProgressState = "too large"
 
 func (d *download) over() bool {
-	return d.state == browser.DownloadProgressStateCompleted || d.state == browser.DownloadProgressStateCanceled || d.state == tooLarge
+	return d.state == browser.DownloadProgressStateCompleted || d.state == browser.DownloadProgressStateCanceled ||
+		d.state == tooLarge
 }
 
 func (c *chromium) bySession(session target.SessionID) *tab {

@@ -170,7 +170,8 @@ func (p *Page) take(in io.Reader, contentType string) error {
 			return fail("Error", "the page cannot be converted: %v", err)
 		}
 		p.Text = shorten.Middle(md, maxText/2, maxText/2, shortened)
-	case strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "json") || strings.HasSuffix(kind, "xml") || strings.HasSuffix(kind, "javascript"):
+	case strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "json") || strings.HasSuffix(kind, "xml") ||
+		strings.HasSuffix(kind, "javascript"):
 		p.Text = shorten.Middle(content, maxText/2, maxText/2, shortened)
 	default:
 		return fail("Error", "this is %s, which cannot be shown as text without a browser; fetch it with a command such as curl", clip(kind, 100))

@@ -224,7 +224,8 @@ type element struct {
 }
 
 func (t *tab) element(ctx context.Context, bid string) (element, error) {
-	missing := fail("ValueError", "there is no element with the bid %q on this page: use one of its accessibility tree", clip(bid, 40))
+	missing := fail("ValueError", "there is no element with the bid %q on this page: use one of its accessibility tree",
+		clip(bid, 40))
 	t.c.mu.Lock()
 	node, known := t.nodes[bid]
 	t.c.mu.Unlock()
@@ -234,7 +235,8 @@ func (t *tab) element(ctx context.Context, bid string) (element, error) {
 	world, err := t.world(ctx)
 	var resolved dom.ResolveNodeResult
 	if err == nil {
-		resolved, err = ask(ctx, t, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: node, ObjectGroup: "actions", ExecutionContextID: world})
+		resolved, err = ask(ctx, t, dom.ResolveNode,
+			dom.ResolveNodeParams{BackendNodeID: node, ObjectGroup: "actions", ExecutionContextID: world})
 	}
 	if errors.As(err, new(*refusal)) || err == nil && resolved.Object == nil {
 		return element{}, missing

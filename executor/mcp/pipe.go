@@ -156,7 +156,8 @@ func (p *pipe) drop(line []byte) error {
 	if p.junk += len(line) + 1; p.junk <= maxJunk {
 		return nil
 	}
-	return fmt.Errorf("it prints lines to standard output that are not messages of the protocol, such as %s", shorten.Quoted(p.hide(string(line)), 60))
+	return fmt.Errorf("it prints lines to standard output that are not messages of the protocol, such as %s",
+		shorten.Quoted(p.hide(string(line)), 60))
 }
 
 // values estimates the number of JSON values by counting separators. The data

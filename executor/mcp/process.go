@@ -198,7 +198,8 @@ func (p *process) wait() {
 	_ = p.cmd.Wait()                                         // ProcessState has the result
 	close(p.over)
 	if !stopping {
-		p.cfg.Logger.Warn("an MCP server ended", slog.String("server", p.spec.Name), slog.String("state", p.cmd.ProcessState.String()))
+		p.cfg.Logger.Warn("an MCP server ended", slog.String("server", p.spec.Name),
+			slog.String("state", p.cmd.ProcessState.String()))
 	}
 	<-p.ready
 	if p.session != nil {

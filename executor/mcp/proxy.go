@@ -72,7 +72,8 @@ type Server struct {
 }
 
 func (s Server) equal(other Server) bool {
-	return s.Name == other.Name && s.Command == other.Command && slices.Equal(s.Args, other.Args) && maps.Equal(s.Env, other.Env)
+	return s.Name == other.Name && s.Command == other.Command && slices.Equal(s.Args, other.Args) &&
+		maps.Equal(s.Env, other.Env)
 }
 
 // Proxy offers the tools of many servers as those of one. Its methods may be
@@ -272,7 +273,8 @@ func (p *Proxy) Open() (net.Conn, error) {
 		return nil, err
 	}
 	// No context: the connection's end is the session's.
-	session, err := s.server(p).Connect(context.Background(), &sdk.IOTransport{Reader: ours, Writer: ours, MaxLineLength: -1}, nil)
+	session, err := s.server(p).Connect(context.Background(),
+		&sdk.IOTransport{Reader: ours, Writer: ours, MaxLineLength: -1}, nil)
 	if err != nil {
 		p.dismiss(ours)
 		p.exit(s)
@@ -452,7 +454,9 @@ func (r *runner) close() {
 var errLimit = errors.New("the call took too long")
 
 // ask calls f with a running server and explains its errors.
-func ask[T any](ctx context.Context, r *runner, limit time.Duration, what string, f func(ctx context.Context, p *process) (T, error)) (answer T, err error) {
+func ask[T any](
+	ctx context.Context, r *runner, limit time.Duration, what string, f func(ctx context.Context, p *process) (T, error),
+) (answer T, err error) {
 	bound, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	p, err := r.process(bound)

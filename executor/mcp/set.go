@@ -46,7 +46,9 @@ func (s *set) server(p *Proxy) *sdk.Server {
 var private = sdk.Cacheable{CacheScope: "private"}
 
 // answer is the switch over the requests of clients.
-func (s *set) answer(ctx context.Context, p *Proxy, next sdk.MethodHandler, method string, req sdk.Request) (sdk.Result, error) {
+func (s *set) answer(
+	ctx context.Context, p *Proxy, next sdk.MethodHandler, method string, req sdk.Request,
+) (sdk.Result, error) {
 	switch req := req.(type) {
 	case *sdk.ListToolsRequest:
 		tools, err := s.tools(ctx, p)
@@ -111,7 +113,9 @@ func repair(t *sdk.Tool) {
 }
 
 // call calls a tool by its name in the set. limit bounds the whole call.
-func (s *set) call(ctx context.Context, p *Proxy, params *sdk.CallToolParams, limit time.Duration) (*sdk.CallToolResult, error) {
+func (s *set) call(
+	ctx context.Context, p *Proxy, params *sdk.CallToolParams, limit time.Duration,
+) (*sdk.CallToolResult, error) {
 	ctx, leave, err := p.admitCall(ctx, limit)
 	if err != nil {
 		return nil, err
@@ -123,7 +127,8 @@ func (s *set) call(ctx context.Context, p *Proxy, params *sdk.CallToolParams, li
 	})
 	switch {
 	case errors.Is(context.Cause(ctx), errLimit):
-		return nil, fmt.Errorf("%q could be a tool of several MCP servers, and one of them did not list its tools within %v", params.Name, limit)
+		return nil, fmt.Errorf("%q could be a tool of several MCP servers, and one of them did not list its tools within %v",
+			params.Name, limit)
 	case err != nil:
 		return nil, fmt.Errorf("tool %w", err)
 	}
@@ -230,7 +235,9 @@ func (s *set) resource(ctx context.Context, p *Proxy, params *sdk.ReadResourcePa
 
 // gather asks all servers in parallel. It leaves out servers that fail, unless
 // all fail. The result has the order of the servers.
-func gather[T any](ctx context.Context, p *Proxy, s *set, ask func(ctx context.Context, r *runner) ([]T, error)) ([]T, error) {
+func gather[T any](
+	ctx context.Context, p *Proxy, s *set, ask func(ctx context.Context, r *runner) ([]T, error),
+) ([]T, error) {
 	select {
 	case p.lists <- struct{}{}:
 		defer func() { <-p.lists }()
@@ -294,7 +301,9 @@ func presentable(name string) bool {
 
 // route finds the server of a name in the set, and the item's own name. If a
 // server's name begins with another's, has decides, for the longest name first.
-func (s *set) route(ctx context.Context, name string, has func(ctx context.Context, r *runner, name string) bool) (*runner, string, error) {
+func (s *set) route(
+	ctx context.Context, name string, has func(ctx context.Context, r *runner, name string) bool,
+) (*runner, string, error) {
 	if len(s.runners) == 1 {
 		return s.runners[0], name, nil
 	}
@@ -318,7 +327,8 @@ func (s *set) route(ctx context.Context, name string, has func(ctx context.Conte
 	for _, r := range s.runners {
 		names = append(names, r.spec.Name)
 	}
-	return nil, "", fmt.Errorf("%q is unknown: names begin with the name of a server and %q; the servers are %q", name, separator, names)
+	return nil, "", fmt.Errorf("%q is unknown: names begin with the name of a server and %q; the servers are %q", name,
+		separator, names)
 }
 
 const schemeEnd = "://"

@@ -140,7 +140,8 @@ func (k *kernel) hidden(code string, limit time.Duration) (out *output, done boo
 
 // begin sends a cell. Only one runs at a time.
 func (k *kernel) begin(code string, silent bool, out *output) (*cell, error) {
-	id, frames, err := k.request("execute_request", executeRequest{Code: code, Silent: silent, UserExpressions: map[string]string{}})
+	id, frames, err := k.request("execute_request",
+		executeRequest{Code: code, Silent: silent, UserExpressions: map[string]string{}})
 	if err != nil {
 		return nil, err
 	}

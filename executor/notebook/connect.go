@@ -41,7 +41,8 @@ func (k *kernel) writeConnection() (err error) {
 	}
 	data, err := json.Marshal(map[string]any{
 		"transport": "ipc", "ip": filepath.Join(k.dir, "k"), "key": string(k.key), "signature_scheme": "hmac-sha256",
-		"shell_port": portShell, "iopub_port": portIOPub, "stdin_port": portStdin, "control_port": portControl, "hb_port": portHeartbeat,
+		"shell_port": portShell, "iopub_port": portIOPub, "stdin_port": portStdin, "control_port": portControl,
+		"hb_port": portHeartbeat,
 	})
 	if err != nil {
 		return err

@@ -37,7 +37,9 @@ type Listing struct {
 // List lists a directory: directories first, then by name. Relative paths start
 // from dir; skip are patterns of names to leave out; List returns at most limit
 // entries. The error is of type *Error.
-func (s *Searcher) List(ctx context.Context, dir, path string, skip []string, noIgnore bool, limit int) (l Listing, err error) {
+func (s *Searcher) List(
+	ctx context.Context, dir, path string, skip []string, noIgnore bool, limit int,
+) (l Listing, err error) {
 	l.Dir = absolute(dir, path)
 	for _, pattern := range skip {
 		if !gitignore.ValidPattern(pattern) {

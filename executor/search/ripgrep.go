@@ -53,7 +53,8 @@ func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []f
 		return files
 	}
 	args := []string{
-		"--no-config", "--files-with-matches", "--null", "--text", "--encoding=none", "--fixed-strings", "--no-messages", "--color=never",
+		"--no-config", "--files-with-matches", "--null", "--text", "--encoding=none", "--fixed-strings", "--no-messages",
+		"--color=never",
 		"--ignore-case",
 	} // as a part of the pattern may
 	args = append(args, "--regexp="+literal, "--")

@@ -243,7 +243,8 @@ func divide(all map[int]proc.Process, t Target) (members, background []int) {
 	}
 	members = slices.AppendSeq(members, maps.Keys(in))
 	slices.SortFunc(members, func(a, b int) int {
-		return cmp.Or(cmp.Compare(len(all[b].Begun), len(all[a].Begun)), cmp.Compare(all[b].Begun, all[a].Begun), cmp.Compare(b, a))
+		return cmp.Or(cmp.Compare(len(all[b].Begun), len(all[a].Begun)), cmp.Compare(all[b].Begun, all[a].Begun),
+			cmp.Compare(b, a))
 	})
 	slices.Sort(background)
 	return members, background

@@ -53,7 +53,8 @@ func (a *archive) walk(name string, h handler) error {
 	err = walkXML(bounded, h)
 	a.left -= most - bounded.N
 	if bounded.N == 0 && !errors.Is(err, errEnough) {
-		return fmt.Errorf("its part %s is too large: parts have at most %d MiB, and %d MiB together", name, maxPart>>20, maxParts>>20)
+		return fmt.Errorf("its part %s is too large: parts have at most %d MiB, and %d MiB together", name, maxPart>>20,
+			maxParts>>20)
 	}
 	if err != nil && !errors.Is(err, errEnough) {
 		return fmt.Errorf("its part %s: %w", name, err)

@@ -12,7 +12,8 @@ import (
 
 func readXLSX(in io.ReaderAt, size int64, o *output) error {
 	// Both limits are the same, so that nothing is written to files.
-	f, err := excelize.OpenReader(io.NewSectionReader(in, 0, size), excelize.Options{UnzipSizeLimit: maxParts, UnzipXMLSizeLimit: maxParts})
+	f, err := excelize.OpenReader(io.NewSectionReader(in, 0, size),
+		excelize.Options{UnzipSizeLimit: maxParts, UnzipXMLSizeLimit: maxParts})
 	if err != nil {
 		return err
 	}

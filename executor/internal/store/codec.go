@@ -83,5 +83,6 @@ func (c *codec) decoder() (*zstd.Decoder, error) {
 	if dec, ok := c.decoders.Get().(*zstd.Decoder); ok {
 		return dec, nil
 	}
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(MaxContent+1<<20))
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxMemory(MaxContent+1<<20))
 }

@@ -72,7 +72,8 @@ func parseHeader(b []byte) (header, bool) {
 	}
 	h := header{stored: le.Uint32(b[8:]), len: le.Uint32(b[12:]), codec: b[16], check: le.Uint32(b[4:])}
 	copy(h.sum[:], b[24:])
-	return h, h.codec <= compressed && h.len <= MaxContent && h.stored <= MaxContent && (h.codec == compressed || h.stored == h.len)
+	return h, h.codec <= compressed && h.len <= MaxContent && h.stored <= MaxContent &&
+		(h.codec == compressed || h.stored == h.len)
 }
 
 // scan calls each for the records of a segment, and returns the end of the last good one. It reads headers, and where

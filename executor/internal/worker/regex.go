@@ -40,7 +40,8 @@ func (p *Pool) Replace(text, pattern, template string, most, room int) ([]Match,
 	}
 	defer func() { _ = in.Close() }()
 	var found []Match
-	err = p.run(task{Regex: &regexTask{[]byte(pattern), []byte(template), most, min(room, maxTexts)}}, in, maxMatches, &found)
+	err = p.run(task{Regex: &regexTask{[]byte(pattern), []byte(template), most, min(room, maxTexts)}}, in, maxMatches,
+		&found)
 	if err != nil {
 		return nil, err
 	}
