@@ -73,7 +73,9 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 
 // answer answers a call with the answer of its run. again says that the run was refused to
 // another caller, so that this one may carry the action out.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *actions.Run, arrival actions.Arrival, leave func()) (again bool, err error) {
+func (s *Server) answer(
+	w http.ResponseWriter, r *http.Request, c *call, run *actions.Run, arrival actions.Arrival, leave func(),
+) (again bool, err error) {
 	defer run.Leave()
 	wait, async := preferAsync(r)
 	async = async && (c.form == formAction || c.form == formTool)
@@ -154,7 +156,9 @@ func writeParts(w http.ResponseWriter, status int, parts ...[]byte) {
 // start carries out the action of a call without waiting for it, or joins the action that came
 // with its id before. end is called once the caller no longer waits. leave releases the
 // semaphore of the request.
-func (s *Server) start(ctx context.Context, c *call, leave func()) (run *actions.Run, arrival actions.Arrival, end func(), err error) {
+func (s *Server) start(
+	ctx context.Context, c *call, leave func(),
+) (run *actions.Run, arrival actions.Arrival, end func(), err error) {
 	run, arrival, err = s.actions.Start(&c.Call)
 	if err == nil && arrival == actions.First {
 		go s.actions.Do(ctx, run, leave)

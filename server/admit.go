@@ -16,7 +16,9 @@ const bodyTime = 5 * time.Second
 
 // enterWhole is enterWith for requests whose bodies are read whole: together, the large ones
 // in flight have at most MaxBody bytes.
-func (s *Server) enterWhole(r *http.Request, read func(begun time.Time) (*call, error)) (c *call, leave func(), err error) {
+func (s *Server) enterWhole(
+	r *http.Request, read func(begun time.Time) (*call, error),
+) (c *call, leave func(), err error) {
 	body, release := s.large(r)
 	r.Body = body
 	c, left, err := s.enterWith(r, read)
@@ -55,7 +57,9 @@ func (b *wholeBody) Read(p []byte) (int, error) {
 		defer cancel()
 		var err error
 		if b.held, err = b.s.shares.Take(ctx, max(most, api.LargeSize)); err != nil {
-			return 0, refuse(http.StatusTooManyRequests, "Other large requests and answers are in flight, of at most %d bytes together; nothing was done, try again", b.s.cfg.MaxBody)
+			return 0, refuse(http.StatusTooManyRequests,
+				"Other large requests and answers are in flight, of at most %d bytes together; nothing was done, try again",
+				b.s.cfg.MaxBody)
 		}
 	}
 	n, err := b.ReadCloser.Read(p)
@@ -69,7 +73,9 @@ func (b *wholeBody) Read(p []byte) (int, error) {
 
 // enterWith acquires the semaphore of actions in flight, then reads the action in a request.
 // leave releases it, once.
-func (s *Server) enterWith(r *http.Request, read func(begun time.Time) (*call, error)) (c *call, leave func(), err error) {
+func (s *Server) enterWith(
+	r *http.Request, read func(begun time.Time) (*call, error),
+) (c *call, leave func(), err error) {
 	begun := time.Now()
 	if leave, err = s.enter(); err == nil {
 		leave = sync.OnceFunc(leave)
@@ -98,7 +104,8 @@ func (s *Server) enter() (leave func(), err error) {
 			<-s.inFlight
 		}, nil
 	default:
-		return nil, refuse(http.StatusTooManyRequests, "%d actions are in flight already; nothing was done, try again", s.cfg.MaxActions)
+		return nil, refuse(http.StatusTooManyRequests, "%d actions are in flight already; nothing was done, try again",
+			s.cfg.MaxActions)
 	}
 }
 
@@ -109,6 +116,7 @@ func (s *Server) joinLimit() (stop func(), err error) {
 	case s.followers <- struct{}{}:
 		return sync.OnceFunc(func() { <-s.followers }), nil
 	default:
-		return nil, refuse(http.StatusTooManyRequests, "%d requests already wait for running actions: ask for the action without waiting, or try again", maxFollowers)
+		return nil, refuse(http.StatusTooManyRequests,
+			"%d requests already wait for running actions: ask for the action without waiting, or try again", maxFollowers)
 	}
 }

@@ -144,7 +144,8 @@ func onlyRegular(name string, info fs.FileInfo) error {
 // wantsTag tells whether a file is to be hashed before it is sent.
 func wantsTag(r *http.Request, size int64) bool {
 	h := r.Header
-	asks := r.Method == http.MethodHead || h.Get("If-Match") != "" || h.Get("If-None-Match") != "" || h.Get("If-Range") != ""
+	asks := r.Method == http.MethodHead || h.Get("If-Match") != "" || h.Get("If-None-Match") != "" ||
+		h.Get("If-Range") != ""
 	return size <= maxTagged || asks && size <= maxHashed
 }
 
@@ -233,7 +234,8 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 	case err != nil:
 		return nil, err
 	case r.Header.Get("Content-Range") != "" || r.Header.Get("Content-Encoding") != "":
-		return nil, refuse(http.StatusBadRequest, "A file is written as a whole and as it is: Content-Range and Content-Encoding are not understood")
+		return nil, refuse(http.StatusBadRequest,
+			"A file is written as a whole and as it is: Content-Range and Content-Encoding are not understood")
 	case r.ContentLength > s.cfg.MaxUpload:
 		return nil, unreadFile(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload}, name)
 	}
@@ -306,7 +308,9 @@ func fileMode(r *http.Request) (*fs.FileMode, error) {
 
 // newFileCall makes the action of a request that changes a file. Facts are those of its
 // body.
-func newFileCall(r *http.Request, kind, name, facts string, change func(ctx context.Context, w api.Watch) (api.Observation, error)) (*call, error) {
+func newFileCall(
+	r *http.Request, kind, name, facts string, change func(ctx context.Context, w api.Watch) (api.Observation, error),
+) (*call, error) {
 	asked, err := askedInHeader(r)
 	if err != nil {
 		return nil, err

@@ -163,7 +163,8 @@ func openBelow(dir *os.File, name string) (*os.File, error) {
 func (p *packer) add(name string) error {
 	p.members++
 	if p.named += len(name); p.members > maxPacked || p.named > maxPackedBytes {
-		return refuse(http.StatusRequestEntityTooLarge, "More than %d files, or very long paths, are below the directory: download parts of it", maxPacked)
+		return refuse(http.StatusRequestEntityTooLarge,
+			"More than %d files, or very long paths, are below the directory: download parts of it", maxPacked)
 	}
 	return nil
 }

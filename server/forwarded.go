@@ -22,7 +22,8 @@ func forwardedPrefix(r *http.Request) (string, error) {
 		ok = ok && segment != "" && segment[0] != '.' && !strings.ContainsFunc(segment, unplain)
 	}
 	if !ok {
-		return "", refuse(http.StatusBadRequest, "The header %s must be a path such as /sandboxes/a, of letters, digits and - . _ ~", api.PrefixHeader)
+		return "", refuse(http.StatusBadRequest,
+			"The header %s must be a path such as /sandboxes/a, of letters, digits and - . _ ~", api.PrefixHeader)
 	}
 	return prefix, nil
 }

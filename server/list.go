@@ -57,7 +57,8 @@ func (s *Server) names(dir string) ([]string, error) {
 			}
 			count++
 			if size += len(e.Name()); count > maxListed || size > maxListedBytes {
-				return refuse(http.StatusRequestEntityTooLarge, "The directory has more than %d names, or very long ones: list it with a command", maxListed)
+				return refuse(http.StatusRequestEntityTooLarge,
+					"The directory has more than %d names, or very long ones: list it with a command", maxListed)
 			}
 			if isDir {
 				directories = append(directories, e.Name()+"/")

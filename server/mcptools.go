@@ -198,7 +198,9 @@ const requestIsCall = "2026-07-28"
 // runMCPTool runs a call of a tool as an action, and returns its answer, its changes if these are asked for, and its
 // id. A client that leaves ends the wait; in revisions of [requestIsCall] the action too, unless the client named an
 // id, by which it can come back.
-func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRequest) (answer api.ToolAnswer, changes any, id string, err error) {
+func (s *Server) runMCPTool(
+	ctx context.Context, o *offered, req *mcp.CallToolRequest,
+) (answer api.ToolAnswer, changes any, id string, err error) {
 	c, leave, err := s.enterMCP(ctx, o, req.Params)
 	if err != nil {
 		return answer, nil, "", err
@@ -235,7 +237,9 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 
 // enterMCP acquires the semaphore of actions in flight for a call, and reads
 // it. leave releases the semaphore, once.
-func (s *Server) enterMCP(ctx context.Context, o *offered, params *mcp.CallToolParamsRaw) (c *call, leave func(), err error) {
+func (s *Server) enterMCP(
+	ctx context.Context, o *offered, params *mcp.CallToolParamsRaw,
+) (c *call, leave func(), err error) {
 	begun := time.Now()
 	s.last.Store(int64(begun.Sub(s.started)))
 	held := int64(0)
@@ -276,7 +280,9 @@ func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, 
 
 // notifyProgress notifies the client that a call goes on, until stop: while the call prints, and
 // after silences. Progress is in seconds.
-func (s *Server) notifyProgress(ctx context.Context, session *mcp.ServerSession, token any, run *actions.Run) (stop func()) {
+func (s *Server) notifyProgress(
+	ctx context.Context, session *mcp.ServerSession, token any, run *actions.Run,
+) (stop func()) {
 	over := make(chan struct{})
 	var notifying sync.WaitGroup
 	notifying.Go(func() {

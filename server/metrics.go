@@ -101,11 +101,16 @@ func (m *metrics) changed(c *api.Changes) {
 type workspaceMetrics struct{ workspace Workspace }
 
 var (
-	changesWatches = prometheus.NewDesc("actiond_changes_watches", "Directories of the workspace that are watched.", nil, nil)
-	changesListed  = prometheus.NewDesc("actiond_changes_directories_listed_total", "Directories of the workspace that were listed, since something in them changed or might have.", nil, nil)
-	changesStore   = prometheus.NewDesc("actiond_changes_store_bytes", "Contents that are kept, so that changes can be taken back.", nil, nil)
-	changesEvicted = prometheus.NewDesc("actiond_changes_evicted_states_total", "States of the workspace that went because there was no room for their contents.", nil, nil)
-	changesSteps   = prometheus.NewDesc("actiond_changes_step_seconds", "Looks at what changed in the workspace, and their time; looks that find nothing at once are left out.", nil, nil)
+	changesWatches = prometheus.NewDesc("actiond_changes_watches", "Directories of the workspace that are watched.", nil,
+		nil)
+	changesListed = prometheus.NewDesc("actiond_changes_directories_listed_total",
+		"Directories of the workspace that were listed, since something in them changed or might have.", nil, nil)
+	changesStore = prometheus.NewDesc("actiond_changes_store_bytes",
+		"Contents that are kept, so that changes can be taken back.", nil, nil)
+	changesEvicted = prometheus.NewDesc("actiond_changes_evicted_states_total",
+		"States of the workspace that went because there was no room for their contents.", nil, nil)
+	changesSteps = prometheus.NewDesc("actiond_changes_step_seconds",
+		"Looks at what changed in the workspace, and their time; looks that find nothing at once are left out.", nil, nil)
 )
 
 // Describe is of prometheus.Collector.
@@ -140,12 +145,17 @@ func (m *workspaceMetrics) Collect(to chan<- prometheus.Metric) {
 type recordedMetrics struct{ journal *journal.Journal }
 
 var (
-	recordedActions = prometheus.NewDesc("actiond_recorded_actions", "Actions that are kept, by state.", []string{"state"}, nil)
-	journalBytes    = prometheus.NewDesc("actiond_journal_bytes", "Bytes that the kept actions take.", nil, nil)
-	journalOldest   = prometheus.NewDesc("actiond_journal_oldest_seconds", "Age of the oldest action that is kept; 0 without actions.", nil, nil)
-	journalForgot   = prometheus.NewDesc("actiond_journal_forgotten_total", "Actions that were forgotten since the start.", nil, nil)
-	journalFails    = prometheus.NewDesc("actiond_journal_failing", "1 where what is recorded now will not last, otherwise 0.", nil, nil)
-	journalWrites   = prometheus.NewDesc("actiond_journal_append_seconds", "Writes to the journal and their time.", nil, nil)
+	recordedActions = prometheus.NewDesc("actiond_recorded_actions", "Actions that are kept, by state.", []string{"state"},
+		nil)
+	journalBytes  = prometheus.NewDesc("actiond_journal_bytes", "Bytes that the kept actions take.", nil, nil)
+	journalOldest = prometheus.NewDesc("actiond_journal_oldest_seconds",
+		"Age of the oldest action that is kept; 0 without actions.", nil, nil)
+	journalForgot = prometheus.NewDesc("actiond_journal_forgotten_total", "Actions that were forgotten since the start.",
+		nil, nil)
+	journalFails = prometheus.NewDesc("actiond_journal_failing",
+		"1 where what is recorded now will not last, otherwise 0.", nil, nil)
+	journalWrites = prometheus.NewDesc("actiond_journal_append_seconds", "Writes to the journal and their time.", nil,
+		nil)
 )
 
 // Describe is of prometheus.Collector.

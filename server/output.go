@@ -30,7 +30,8 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 		return invalid("query.stream: must be %s or %s, got %s", api.StreamStdout, api.StreamStderr, api.Describe(name))
 	}
 	if out.From = q.offset; out.From > out.Total {
-		return refuse(http.StatusRequestedRangeNotSatisfiable, "Offset %d is beyond the %d bytes of output so far", out.From, out.Total)
+		return refuse(http.StatusRequestedRangeNotSatisfiable, "Offset %d is beyond the %d bytes of output so far", out.From,
+			out.Total)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
@@ -59,7 +60,8 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 		}
 		if left == 0 {
 			h.Set("Content-Range", fmt.Sprintf("bytes */%d", out.Total))
-			return refuse(http.StatusRequestedRangeNotSatisfiable, "None of the requested range is retained (output so far: %d bytes)", out.Total)
+			return refuse(http.StatusRequestedRangeNotSatisfiable,
+				"None of the requested range is retained (output so far: %d bytes)", out.Total)
 		}
 		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", out.From, out.From+left-1, out.Total))
 		h.Set("Content-Length", strconv.FormatInt(left, 10))

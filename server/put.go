@@ -156,7 +156,8 @@ func (s *Server) replace(root *os.Root, above string, a incomingFile) error {
 		return err
 	}
 	if r.Mode = r.Old.Mode(); !r.Mode.IsRegular() {
-		return refuse(http.StatusBadRequest, "The file to be written exists and is not a regular file but %s", fileKind(r.Mode))
+		return refuse(http.StatusBadRequest, "The file to be written exists and is not a regular file but %s",
+			fileKind(r.Mode))
 	}
 	r.KeepInode = keepsInode(root, a.name, old, r.Old)
 	r.InPlace = func() error { return s.overwrite(old, r.Old, a) }
@@ -245,7 +246,8 @@ func (s *Server) overwrite(f *os.File, old fs.FileInfo, a incomingFile) error {
 // the file and the directories above it that were made become the user's.
 func (s *Server) putAsServer(directory string, a incomingFile) (err error) {
 	if slices.Contains(strings.Split(directory, "/"), "..") {
-		return refuse(http.StatusBadRequest, "%q: permission denied; the server could write it, but follows no \"..\"", directory)
+		return refuse(http.StatusBadRequest, "%q: permission denied; the server could write it, but follows no \"..\"",
+			directory)
 	}
 	full := path.Join(directory, a.name)
 	dir := full
@@ -322,7 +324,8 @@ func kernelFiles(dir *os.File) bool {
 		return true
 	}
 	switch st.Type {
-	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC:
+	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
+		unix.TRACEFS_MAGIC:
 		return true
 	}
 	return false

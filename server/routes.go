@@ -95,7 +95,8 @@ func (s *Server) routes() []httpserver.Route {
 func (s *Server) router() http.Handler {
 	routes := s.routes()
 	protocol := httpserver.Protocol{Fail: s.fail, Refuse: refuse, CheckQuery: api.CheckQuery}
-	return httpserver.NewRouter(routes, protocol, s.metrics.Observe(s.log), httpserver.Recover(s.fail), s.boundBodies, s.authenticate(routes), s.sameOrigin, s.gated)
+	return httpserver.NewRouter(routes, protocol, s.metrics.Observe(s.log), httpserver.Recover(s.fail), s.boundBodies,
+		s.authenticate(routes), s.sameOrigin, s.gated)
 }
 
 // boundBodies bounds the time between the parts of a body, counts the bytes, and gives the

@@ -52,7 +52,9 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request, c *call, l
 
 // follow writes the events of an action behind one of them. The last one has the changes and the id of an attempt, if c
 // asks for them.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run, after uint64, accepted string, flow *actions.Flow, c *call) {
+func (s *Server) follow(
+	w http.ResponseWriter, r *http.Request, run *actions.Run, after uint64, accepted string, flow *actions.Flow, c *call,
+) {
 	ctx, giveUp := context.WithCancelCause(r.Context())
 	defer giveUp(nil)
 	out := &events{w: w, form: accepted, giveUp: giveUp}

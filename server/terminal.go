@@ -100,7 +100,8 @@ func upgrade(w http.ResponseWriter, r *http.Request) error {
 	if !has(h.Values("Connection"), "upgrade") || !has(h.Values("Upgrade"), "websocket") || !r.ProtoAtLeast(1, 1) {
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")
-		return refuse(http.StatusUpgradeRequired, "This path is a WebSocket: send the request with a client that asks for one")
+		return refuse(http.StatusUpgradeRequired,
+			"This path is a WebSocket: send the request with a client that asks for one")
 	}
 	if key, err := base64.StdEncoding.DecodeString(h.Get("Sec-WebSocket-Key")); h.Get("Sec-WebSocket-Version") != "13" || err != nil || len(key) != 16 {
 		w.Header().Set("Sec-WebSocket-Version", "13")

@@ -93,11 +93,13 @@ func inspect(ctx context.Context, archive io.ReaderAt, size, most int64) ([]memb
 }
 
 func tooManyMembers() error {
-	return refuse(http.StatusRequestEntityTooLarge, "The zip has more than %d files and directories, or very long names", maxMembers)
+	return refuse(http.StatusRequestEntityTooLarge, "The zip has more than %d files and directories, or very long names",
+		maxMembers)
 }
 
 func tooMuchContent(most int64) error {
-	return refuse(http.StatusRequestEntityTooLarge, "The zip unpacks to more than %d bytes, the most for an archive of its size", most)
+	return refuse(http.StatusRequestEntityTooLarge,
+		"The zip unpacks to more than %d bytes, the most for an archive of its size", most)
 }
 
 // limitedReader fails once the list of an archive's members becomes too long; the
@@ -178,13 +180,15 @@ func newMember(f *zip.File, most int64) (member, error) {
 	const encrypted = 1
 	switch {
 	case mode.Type() != 0 && !mode.IsDir():
-		return member{}, refuse(http.StatusBadRequest, "The zip's member %q is %s; only files and directories are unpacked", f.Name, fileKind(mode))
+		return member{}, refuse(http.StatusBadRequest, "The zip's member %q is %s; only files and directories are unpacked",
+			f.Name, fileKind(mode))
 	case mode.IsDir() && f.UncompressedSize64 != 0:
 		return member{}, refuse(http.StatusBadRequest, "The zip's member %q is a directory with content", f.Name)
 	case f.Flags&encrypted != 0:
 		return member{}, refuse(http.StatusBadRequest, "The zip's member %q is encrypted", f.Name)
 	case f.Method != zip.Store && f.Method != zip.Deflate:
-		return member{}, refuse(http.StatusBadRequest, "The zip's member %q uses compression method %d, which is not supported; use deflate", f.Name, f.Method)
+		return member{}, refuse(http.StatusBadRequest,
+			"The zip's member %q uses compression method %d, which is not supported; use deflate", f.Name, f.Method)
 	case name == "." && !mode.IsDir():
 		return member{}, refuse(http.StatusBadRequest, "The zip's member %q has no name", f.Name)
 	}
@@ -205,16 +209,19 @@ func memberName(name string) (string, error) {
 	case name[0] == '/':
 		return "", refuse(http.StatusBadRequest, "The zip's member %q has an absolute path", shorten.Text(name, maxShownName))
 	case strings.ContainsRune(name, 0):
-		return "", refuse(http.StatusBadRequest, "The name of the zip's member %q contains a NUL character", shorten.Text(name, maxShownName))
+		return "", refuse(http.StatusBadRequest, "The name of the zip's member %q contains a NUL character",
+			shorten.Text(name, maxShownName))
 	case len(name) > longest:
-		return "", refuse(http.StatusBadRequest, "The name of the zip's member %q is too long", shorten.Text(name, maxShownName))
+		return "", refuse(http.StatusBadRequest, "The name of the zip's member %q is too long",
+			shorten.Text(name, maxShownName))
 	}
 	for element := range strings.SplitSeq(name, "/") {
 		if element == ".." {
 			return "", refuse(http.StatusBadRequest, "The zip's member %q contains \"..\"", shorten.Text(name, maxShownName))
 		}
 		if len(element) > longestElement {
-			return "", refuse(http.StatusBadRequest, "The name of the zip's member %q is too long", shorten.Text(name, maxShownName))
+			return "", refuse(http.StatusBadRequest, "The name of the zip's member %q is too long",
+				shorten.Text(name, maxShownName))
 		}
 	}
 	return path.Clean(name), nil

@@ -112,7 +112,8 @@ func (s *Server) changesForModel(w tools.Workspace, paths []string) (string, err
 			name = fmt.Sprintf("action %d (%s)", *e.N, e.Kind)
 		}
 		n := e.Counts
-		fmt.Fprintf(&b, "%s: %d created, %d modified, %d deleted, %d renamed\n", name, n.Created, n.Modified+n.Meta, n.Deleted, n.Renamed)
+		fmt.Fprintf(&b, "%s: %d created, %d modified, %d deleted, %d renamed\n", name, n.Created, n.Modified+n.Meta,
+			n.Deleted, n.Renamed)
 	}
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
