@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -24,7 +23,8 @@ type Workspace interface {
 	// Dir is its absolute path, and Info says how it is followed.
 	Dir() string
 	Info() api.ChangesInfo
-	// Stats counts the watched directories, those that were listed, and the steps that looked at something with their time.
+	// Stats counts the watched directories, those that were listed, and the steps that looked at something with their
+	// time.
 	Stats() (watches int, listed, steps uint64, stepping time.Duration)
 }
 
@@ -126,8 +126,8 @@ func oneIn(query url.Values, name string) (bool, error) {
 // maxWatchers bounds the requests that watch changes.
 const maxWatchers = 16
 
-// watchChanges streams changes until the client leaves. The state in the number of an event, or in its after, is where it can go
-// on.
+// watchChanges streams changes until the client leaves. The state in the number of an event, or in its after, is where
+// it can go on.
 func (s *Server) watchChanges(w http.ResponseWriter, r *http.Request, path string, diff bool) error {
 	query := r.URL.Query()
 	if query.Get("until") != "" {
@@ -219,17 +219,12 @@ func (s *Server) workspacePath(member, path string) (string, error) {
 
 // changeLog answers with a page of the log of changes.
 func (s *Server) changeLog(w http.ResponseWriter, r *http.Request) error {
-	before, err := number(r, "before", 0, math.MaxInt64)
+	before, limit, err := pageOf(r)
 	if err != nil {
 		return err
 	}
-	limit, err := number(r, "limit", defaultPage, maxPage)
-	if err != nil {
-		return err
-	}
-	var page api.ChangeLog
-	page.Entries, page.Next = s.actions.ChangeLog(before, int(limit)) //nolint:gosec // at most maxPage
-	return writeJSON(w, http.StatusOK, page)
+	entries, next := s.actions.ChangeLog(before, limit)
+	return writeJSON(w, http.StatusOK, api.ChangeLog{Entries: entries, Next: next})
 }
 
 // changesInfo says how changes are followed.

@@ -55,7 +55,7 @@ func (s *Server) writeInput(w http.ResponseWriter, r *http.Request) error {
 	if offset == math.MaxUint64 {
 		return invalid("query.offset: must come: the offset of the first byte in the input, from 0")
 	}
-	wait, err := number(r, "wait", uint64(defaultInputWait/time.Second), uint64(maxWait/time.Second))
+	wait, err := waitIn(r, defaultInputWait, maxWait)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *Server) writeInput(w http.ResponseWriter, r *http.Request) error {
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(inputTime)) // tests have no connection
 	next, err := run.WriteInput(r.Context(), actions.Input{
-		Body: r.Body, Offset: int64(offset), End: end, Wait: time.Duration(wait) * time.Second, //nolint:gosec // both are bounded
+		Body: r.Body, Offset: int64(offset), End: end, Wait: wait, //nolint:gosec // at most MaxInt64
 		Interrupt: func() { _ = conn.SetReadDeadline(time.Now()) },
 	})
 	answer := api.ProgramInput{Offset: next, Ended: err == nil && end}
@@ -77,7 +77,8 @@ func (s *Server) writeInput(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, http.StatusAccepted, answer)
 	case errors.Is(err, actions.ErrTakenOver):
 		w.Header().Set("Retry-After", "1")
-		return refuse(http.StatusConflict, "Another request writes the input, which goes on at %d: come back in a second", next)
+		return refuse(http.StatusConflict, "Another request writes the input, which goes on at %d: come back in a second",
+			next)
 	case errors.Is(err, actions.ErrBody):
 		return unreadBody(r, err)
 	case err != nil:

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -31,4 +32,25 @@ func number(r *http.Request, name string, absent, most uint64) (uint64, error) {
 		return 0, invalid("query.%s: must be a whole number from 0 to %d, got %s", name, most, api.Describe(text))
 	}
 	return n, nil
+}
+
+// waitIn reads the seconds that a request waits, absent where it does not say.
+func waitIn(r *http.Request, absent, most time.Duration) (time.Duration, error) {
+	n, err := number(r, "wait", uint64(absent/time.Second), uint64(most/time.Second)) //nolint:gosec // none is negative
+	return time.Duration(n) * time.Second, err                                        //nolint:gosec // at most most
+}
+
+const (
+	// The entries on a page of a list.
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// pageOf reads the page of a list: at most limit entries with smaller numbers than before, 0 for all.
+func pageOf(r *http.Request) (before uint64, limit int, err error) {
+	if before, err = number(r, "before", 0, math.MaxInt64); err != nil {
+		return 0, 0, err
+	}
+	n, err := number(r, "limit", defaultPage, maxPage)
+	return before, int(n), err //nolint:gosec // at most maxPage
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -15,12 +16,6 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-const (
-	// The actions on a page.
-	defaultPage = 100
-	maxPage     = 1000
-)
-
 // states are the words for the states of an action.
 var states = []string{
 	api.StateReserved, api.StateRunning, api.StateDone, api.StateCancelled, api.StateRefused, api.StateUnknown,
@@ -29,11 +24,7 @@ var states = []string{
 // listActions answers with the actions that are kept, the newest first.
 func (s *Server) listActions(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	before, err := number(r, "before", 0, math.MaxInt64)
-	if err != nil {
-		return err
-	}
-	limit, err := number(r, "limit", defaultPage, maxPage)
+	before, limit, err := pageOf(r)
 	if err != nil {
 		return err
 	}
@@ -41,25 +32,26 @@ func (s *Server) listActions(w http.ResponseWriter, r *http.Request) error {
 	if state != "" && !slices.Contains(states, state) {
 		return invalid("query.state: must be one of %s, got %s", strings.Join(states, ", "), api.Describe(state))
 	}
-	list := s.actions.List(before, int(limit)+1, query.Get("session"), state) //nolint:gosec // at most maxPage
-	page := api.RecordedActions{Actions: []api.RecordedAction{}}
-	if len(list) > int(limit) { //nolint:gosec // at most maxPage
+	list := s.actions.List(before, limit+1, query.Get("session"), state)
+	answer := api.RecordedActions{Actions: []api.RecordedAction{}}
+	if len(list) > limit {
 		list = list[:limit]
-		page.Next = max(before, 1)
+		answer.Next = max(before, 1)
 		if limit > 0 {
-			page.Next = list[limit-1].N
+			answer.Next = list[limit-1].N
 		}
 	}
 	for _, info := range list {
-		page.Actions = append(page.Actions, recordedAction(info))
+		answer.Actions = append(answer.Actions, recordedAction(info))
 	}
-	return writeJSON(w, http.StatusOK, page)
+	return writeJSON(w, http.StatusOK, answer)
 }
 
 // recordedAction returns the record of an action without its answer.
 func recordedAction(info journal.Info) api.RecordedAction {
 	a := api.RecordedAction{
-		ID: info.ID, N: info.N, State: info.State.String(), Outcome: actions.OutcomeOf(info), Session: actions.SessionOf(info), Kind: info.Kind, Text: info.Text,
+		ID: info.ID, N: info.N, State: info.State.String(), Outcome: actions.OutcomeOf(info),
+		Session: actions.SessionOf(info), Kind: info.Kind, Text: info.Text,
 		Begin: info.Begin.UTC(), OutputBytes: info.Output, Denied: info.Denied, Lasting: !info.Lost,
 	}
 	switch info.Effect {
@@ -104,7 +96,7 @@ func (s *Server) getAction(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	wait, err := number(r, "wait", 0, uint64(maxWait/time.Second))
+	wait, err := waitIn(r, 0, maxWait)
 	if err != nil {
 		return err
 	}
@@ -114,7 +106,7 @@ func (s *Server) getAction(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		defer stop()
-		run.Wait(r.Context(), time.Duration(wait)*time.Second) //nolint:gosec // at most maxWait
+		run.Wait(r.Context(), wait)
 	}
 	return s.writeRecord(w, r, http.StatusOK, run)
 }
@@ -131,7 +123,7 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	wait, err := number(r, "wait", uint64(cancelTime/time.Second), uint64(maxWait/time.Second))
+	wait, err := waitIn(r, cancelTime, maxWait)
 	if err != nil {
 		return err
 	}
@@ -142,7 +134,7 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		return s.writeRecord(w, r, http.StatusOK, run)
 	}
 	s.actions.Cancel(run)
-	if run.Wait(r.Context(), time.Duration(wait)*time.Second) { //nolint:gosec // at most maxWait
+	if run.Wait(r.Context(), wait) {
 		_, err := run.Answer(r.Context())
 		if refusal, ok := errors.AsType[*api.Error](err); ok {
 			return refusal // it left no record
@@ -241,10 +233,6 @@ func (s *Server) actionEvents(w http.ResponseWriter, r *http.Request) error {
 	case after > info.Stretches:
 		return api.BadRequest(fmt.Sprintf("The action has %d events yet, and none with the number %d", info.Stretches, after))
 	}
-	accepted := streamForm(r)
-	if accepted == "" {
-		accepted = linesType
-	}
 	stop, err := s.joinLimit()
 	if err != nil {
 		return err
@@ -254,6 +242,6 @@ func (s *Server) actionEvents(w http.ResponseWriter, r *http.Request) error {
 	if run.Changes() != nil {
 		c.Request.Changes = api.ChangesFacts
 	}
-	s.follow(w, r, run, after, accepted, nil, c)
+	s.follow(w, r, run, after, cmp.Or(streamForm(r), linesType), nil, c)
 	return nil
 }

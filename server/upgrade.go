@@ -124,7 +124,7 @@ func (s *Server) replaceProgram(w http.ResponseWriter, r *http.Request) error {
 	case s.cfg.Executor.Ready() != nil:
 		return refuse(http.StatusConflict, "This server cannot be upgraded before its first shell is ready: try again")
 	}
-	wait, err := number(r, "wait", uint64(defaultUpgradeWait/time.Second), uint64(maxUpgradeWait/time.Second))
+	wait, err := waitIn(r, defaultUpgradeWait, maxUpgradeWait)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *Server) replaceProgram(w http.ResponseWriter, r *http.Request) error {
 	defer s.cfg.Upgrader.Forget()
 	s.gate.close(true)
 	defer s.gate.close(false)
-	left, err := s.awaitWork(r.Context(), time.Duration(wait)*time.Second) //nolint:gosec // it is bounded
+	left, err := s.awaitWork(r.Context(), wait)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,10 @@ func (s *Server) receiveProgram(r *http.Request) (version string, err error) {
 	case err == nil:
 		return version, nil
 	case ok:
-		return "", &api.Error{Status: http.StatusUnprocessableEntity, Detail: "The program was refused, and this server keeps running: " + unfit.Reason}
+		return "", &api.Error{
+			Status: http.StatusUnprocessableEntity,
+			Detail: "The program was refused, and this server keeps running: " + unfit.Reason,
+		}
 	case body.err != nil:
 		return "", unreadBody(r, body.err)
 	}
@@ -211,7 +214,8 @@ func (s *Server) execute(ctx context.Context, conn net.Conn, version string, lef
 	answer := api.Upgraded{Version: version, Previous: s.cfg.Version, Unknown: s.settle()}
 	slices.Sort(ended)
 	answer.Ended = append([]string{}, slices.Compact(ended)...)
-	s.log.InfoContext(ctx, "executing another program", "version", version, "ended", answer.Ended, "unknown", answer.Unknown)
+	s.log.InfoContext(ctx, "executing another program", "version", version, "ended", answer.Ended, "unknown",
+		answer.Unknown)
 	s.gate.hold() // the next request after the answer is the next program's
 	err := s.countUpgrade(1)
 	if err == nil {
@@ -222,7 +226,8 @@ func (s *Server) execute(ctx context.Context, conn net.Conn, version string, lef
 			err = s.cfg.Upgrader.Execute()
 		}
 	}
-	return &executeError{errors.Join(fmt.Errorf("executing the program of version %s, after all sessions ended: %w", version, err), s.countUpgrade(-1))}
+	return &executeError{errors.Join(fmt.Errorf("executing the program of version %s, after all sessions ended: %w",
+		version, err), s.countUpgrade(-1))}
 }
 
 // countUpgrade adds to the upgrades that were done, where the next program reads it.
