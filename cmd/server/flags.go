@@ -293,6 +293,39 @@ func (o *options) complete(positional []string, keyFile string) error {
 			return usagef("plugin %q is not known; there are %s", p, strings.Join(api.Plugins, ", "))
 		}
 	}
+	if err := o.setAddr(positional); err != nil {
+		return err
+	}
+	if o.evalEnv != "" && !o.browser {
+		return usagef("--browsergym-eval-env needs the browser")
+	}
+	if o.softTimeout <= 0 {
+		return usagef("--soft-timeout %v is not positive", o.softTimeout)
+	}
+	if keyFile != "" {
+		if err := o.readKey(keyFile); err != nil {
+			return err
+		}
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(o.workingDir)
+	if err != nil {
+		return fmt.Errorf("finding the working directory: %w", err)
+	}
+	o.workingDir = dir
+	if o.track == "" {
+		o.track = dir
+	}
+	if o.track, err = filepath.Abs(o.track); err != nil {
+		return fmt.Errorf("finding the directory to track: %w", err)
+	}
+	return nil
+}
+
+// setAddr sets the address from the arguments that are not flags, or to the default.
+func (o *options) setAddr(positional []string) error {
 	switch {
 	case len(positional) > 0 && strings.Trim(positional[0], "0123456789") != "":
 		return usagef("%q is neither a port nor a command: %s", positional[0], otherVersion())
@@ -310,17 +343,11 @@ func (o *options) complete(positional []string, keyFile string) error {
 	case !httpserver.IsAddress(o.addr):
 		return usagef("--addr %s: write HOST:PORT or unix:PATH", o.addr)
 	}
-	if o.evalEnv != "" && !o.browser {
-		return usagef("--browsergym-eval-env needs the browser")
-	}
-	if o.softTimeout <= 0 {
-		return usagef("--soft-timeout %v is not positive", o.softTimeout)
-	}
-	if keyFile != "" {
-		if err := o.readKey(keyFile); err != nil {
-			return err
-		}
-	}
+	return nil
+}
+
+// check refuses options that exclude or need each other, and numbers out of range.
+func (o *options) check() error {
 	switch {
 	case o.claim && o.key != "":
 		return usagef("--claim and a session key exclude each other: the owner brings the key")
@@ -348,17 +375,6 @@ func (o *options) complete(positional []string, keyFile string) error {
 		return usagef("--ttl %v is negative", o.ttl)
 	case o.idle < 0:
 		return usagef("--idle-limit %v is negative", o.idle)
-	}
-	dir, err := filepath.Abs(o.workingDir)
-	if err != nil {
-		return fmt.Errorf("finding the working directory: %w", err)
-	}
-	o.workingDir = dir
-	if o.track == "" {
-		o.track = dir
-	}
-	if o.track, err = filepath.Abs(o.track); err != nil {
-		return fmt.Errorf("finding the directory to track: %w", err)
 	}
 	return nil
 }

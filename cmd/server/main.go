@@ -70,21 +70,29 @@ func main() {
 	}
 }
 
-// run serves until ctx ends, or the sandbox's time is over.
+// run carries out a command line: without a command, it serves until ctx ends, or the
+// sandbox's time is over.
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) error {
-	if len(args) == 1 && (args[0] == "version" || args[0] == "--version") {
+	name := ""
+	if len(args) > 0 {
+		name = args[0]
+	}
+	switch {
+	case len(args) == 1 && (name == "version" || name == "--version"):
 		_, err := fmt.Fprintf(stdout, "actiond server %s\n", version())
 		return err
-	}
-	if len(args) > 0 && args[0] == "egress" {
+	case name == "egress":
 		return serveEgress(ctx, args[1:], stderr)
-	}
-	if len(args) > 0 && args[0] == "lend" {
+	case name == "lend":
 		return lend(ctx, args[1:])
-	}
-	if len(args) > 0 && args[0] == "lent" {
+	case name == "lent":
 		return awaitLent(ctx, args[1:])
 	}
+	return runServer(ctx, args, env, stderr)
+}
+
+// runServer begins where an earlier server of this process, or one that crashed, ended.
+func runServer(ctx context.Context, args, env []string, stderr io.Writer) error {
 	args, before, err := takePassed(args)
 	if err != nil {
 		return err
@@ -93,9 +101,9 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	var listener net.Listener
+	up := &upgrader{args: args, env: env, dir: opts.stateDir}
 	if before != nil {
-		if listener = before.listener; listener == nil {
+		if up.listener = before.listener; up.listener == nil {
 			return before.check(opts, env)
 		}
 		executor.EndChildren()
@@ -104,6 +112,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
+	up.memory = memory
 	if last == nil {
 		if err := awaitStart(ctx, opts.startFIFO); err != nil {
 			return err
@@ -118,9 +127,15 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	} else if user, err = prepare(opts, logger); err != nil {
 		return err
 	}
+	return open(ctx, opts, user, logger, last, up)
+}
+
+// open opens the files and the engines of the server, listens unless up has a listener, and serves.
+func open(ctx context.Context, opts *options, user *identity.User, logger *slog.Logger, last *remembered, up *upgrader) error {
 	temps := openTemps(opts.stateDir, user, logger)
-	defer func() { _ = temps.Close() }()                          // the files are removed at the next start
-	opened, marks, err := beginJournal(opts, lookup(env), logger) // it is read while the shell starts
+	defer func() { _ = temps.Close() }() // the files are removed at the next start
+	env := lookup(up.env)
+	opened, marks, err := beginJournal(opts, env, logger) // it is read while the shell starts
 	if err != nil {
 		return err
 	}
@@ -137,25 +152,24 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	}
 	// Before the first shell reads files that an agent may have written: what they start
 	// must not answer instead of the server, whose clients send it the key.
-	if listener == nil {
-		listener, err = httpserver.Listen(ctx, opts.addr)
+	if up.listener == nil {
+		if up.listener, err = httpserver.Listen(ctx, opts.addr); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = listener.Close() }()
-	exec, err := executor.New(ctx, executor.Config{
+	defer func() { _ = up.listener.Close() }()
+	up.exec, err = executor.New(ctx, executor.Config{
 		Marks:      marks,
-		WorkingDir: opts.workingDir, User: user, Env: env,
+		WorkingDir: opts.workingDir, User: user, Env: up.env,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Temps: temps, Logger: logger, DraftModel: opts.model,
-		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions, AllowRoot: opts.allowRoot, MaxFile: portion(8), MaxUndo: portion(16),
-		Workspace: workspace(opts, lookup(env)),
+		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions, AllowRoot: opts.allowRoot,
+		MaxFile: portion(8), MaxUndo: portion(16), Workspace: workspace(opts, env),
 	})
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if err := exec.Close(); err != nil {
+		if err := up.exec.Close(); err != nil {
 			logger.ErrorContext(ctx, "closing the executor", slog.Any("error", err))
 		}
 	}()
@@ -163,7 +177,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	return serve(ctx, opts, exec, actions, user, temps, logger, last, &upgrader{args: args, env: env, dir: opts.stateDir, exec: exec, listener: listener, memory: memory})
+	return serve(ctx, opts, actions, user, temps, logger, last, up)
 }
 
 // awaitStart waits for a byte in the FIFO: the controller writes it after it has
@@ -208,14 +222,72 @@ func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *files
 // serve answers while the first shell starts, whose start files may take long: files and
 // programs need no shell, and a command waits for its own. It ends where that shell cannot
 // be started.
-func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *files.Ledger, logger *slog.Logger, last *remembered, up *upgrader) error {
+func serve(
+	ctx context.Context, opts *options, actions *journal.Journal, user *identity.User, temps *files.Ledger, logger *slog.Logger,
+	last *remembered, up *upgrader,
+) error {
+	exec := up.exec
+	cfg := serverConfig(opts, exec, user)
+	cfg.Journal, cfg.Temps, cfg.Logger = actions, temps, logger
+	if up.memory == nil && cfg.NoUpgrade == "" {
+		var err error
+		if up.memory, err = memfile.New(); err != nil {
+			cfg.NoUpgrade = err.Error()
+		}
+	}
+	if cfg.NoUpgrade == "" {
+		cfg.Upgrader = up
+	}
+	if up.memory != nil {
+		cfg.Remember = func(f server.Snapshot) error { return remember(up.memory, f, user, exec.Exported()) }
+	}
+	if last != nil {
+		cfg.Inherited = &last.Server
+	}
+	srv := server.New(cfg)
+	if last != nil {
+		if err := srv.Resume(ctx, last.Env); err != nil {
+			return err
+		}
+	}
+	defer startViewer(ctx, opts, exec, user, temps, logger)()
+	addr := up.listener.Addr()
+	logger.InfoContext(ctx, "serving", slog.String("addr", addr.String()), slog.String("version", version()),
+		slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
+	if at, ok := addr.(*net.TCPAddr); ok && opts.key == "" && !opts.claim && !at.IP.IsLoopback() {
+		logger.WarnContext(ctx, "every client that reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
+	}
+	ctx, end := context.WithCancel(ctx)
+	var starting sync.WaitGroup
+	var failed error
+	starting.Go(func() {
+		err := exec.Start(ctx)
+		if err == nil {
+			err = srv.Remember() // a server that ends before is not started again
+		}
+		if err != nil && ctx.Err() == nil {
+			failed = err
+			end()
+		}
+	})
+	err := srv.Serve(ctx, up.listener)
+	end()
+	starting.Wait()
+	return errors.Join(failed, err)
+}
+
+// serverConfig returns how a server uses the executor. The journal, the list of temporary files and
+// the logger are missing in it.
+func serverConfig(opts *options, exec *executor.Executor, user *identity.User) server.Config {
 	var owner *server.Owner
 	if c := user.Credential(); c != nil {
 		owner = &server.Owner{UID: int(c.Uid), GID: int(c.Gid)}
 	}
-	cfg := server.Config{
-		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Clients: exec, Workspace: exec.Workspace(), Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir, User: user.Username(),
-		As: exec.As, Version: version(), TempDir: opts.stateDir, Temps: temps, Owner: owner,
+	return server.Config{
+		Executor: exec, MCP: exec, Ports: exec, Clients: exec, Workspace: exec.Workspace(), As: exec.As,
+		Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName,
+		TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir, User: user.Username(), Owner: owner,
+		Version: version(), TempDir: opts.stateDir,
 		MaxBody:    portion(10),
 		MaxActions: max(256, opts.maxSessions+64), // so that all sessions can work
 		StageFile: func(ctx context.Context, path string) (server.Incoming, error) {
@@ -232,50 +304,6 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 		},
 		NoUpgrade: noUpgrade(opts, owner),
 	}
-	if up.memory == nil && cfg.NoUpgrade == "" {
-		var err error
-		if up.memory, err = memfile.New(); err != nil {
-			cfg.NoUpgrade = err.Error()
-		}
-	}
-	if cfg.NoUpgrade == "" {
-		cfg.Upgrader = up
-	}
-	if up.memory != nil {
-		cfg.Remember = func(f server.Snapshot) error { return remember(up.memory, f, user, exec.Exported()) }
-	}
-	if last != nil {
-		cfg.Inherited = &last.Server
-	}
-	listener := up.listener
-	srv := server.New(cfg)
-	if last != nil {
-		if err := srv.Resume(ctx, last.Env); err != nil {
-			return err
-		}
-	}
-	defer startViewer(ctx, opts, exec, user, temps, logger)()
-	logger.InfoContext(ctx, "serving", slog.String("addr", listener.Addr().String()), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
-	if at, ok := listener.Addr().(*net.TCPAddr); ok && opts.key == "" && !opts.claim && !at.IP.IsLoopback() {
-		logger.WarnContext(ctx, "every client that reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
-	}
-	ctx, end := context.WithCancel(ctx)
-	var starting sync.WaitGroup
-	var failed error
-	starting.Go(func() {
-		err := exec.Start(ctx)
-		if err == nil {
-			err = srv.Remember() // a server that ends before is not started again
-		}
-		if err != nil && ctx.Err() == nil {
-			failed = err
-			end()
-		}
-	})
-	err := srv.Serve(ctx, listener)
-	end()
-	starting.Wait()
-	return errors.Join(failed, err)
 }
 
 // portion is 0, for a default of 64 MiB, or in a small sandbox that part of its memory: the work
@@ -290,8 +318,8 @@ func portion(part uint64) int64 {
 // nameBytes is about how much memory a name of the workspace takes.
 const nameBytes = 400
 
-// workspace says which directory is followed. In a small sandbox its names take a sixteenth of the memory at most, and its
-// earlier states as much.
+// workspace says which directory is followed. In a small sandbox its names take a sixteenth of the memory at most, and
+// its earlier states as much.
 func workspace(opts *options, env func(string) string) executor.WorkspaceConfig {
 	journal := journalDir(opts, env)
 	cfg := executor.WorkspaceConfig{

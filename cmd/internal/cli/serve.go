@@ -152,13 +152,7 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 	if err != nil {
 		return err
 	}
-	level := slog.LevelInfo
-	if f.debug {
-		level = slog.LevelDebug
-	}
-	logger := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // of libraries
-	phases := gateway.NewPhases()
+	logger, phases := p.newLogger(f.debug), gateway.NewPhases()
 	o := platform.Options{Progress: phases.Progress, Logger: logger}
 	servers(&o)
 	if p.Local {
@@ -173,25 +167,8 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
-	key, err := p.findKey(ctx, driver, f)
-	if err != nil {
-		return err
-	}
-	warm := spec
-	if warm.Policy == nil {
-		warm.Private, warm.NoNames = nil, false // they are for policies that creators ask for
-	}
-	if err := p.checkDefaults(ctx, driver, warm); err != nil {
-		return err
-	}
-	pool, err := p.warmPool(ctx, driver, warm, f, logger)
-	if err != nil {
-		return err
-	}
-	g, err := gateway.New(gateway.Config{
-		Driver: driver, Key: key, Defaults: spec, Secrets: offered, Pool: pool, PoolSize: f.warm, MaxSandboxes: f.most, RemoveMade: f.remove,
-		PublicURL: f.publicURL, PreviewDomain: f.previewDomain,
-		Version: p.Version, Phases: phases, Logger: logger,
+	g, pool, err := p.newGateway(ctx, f, gateway.Config{
+		Driver: driver, Defaults: spec, Secrets: offered, Phases: phases, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -201,15 +178,10 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 		g.Close()
 		return fmt.Errorf("listening at --addr: %w", err)
 	}
-	stopMetrics := func() error { return nil }
-	if f.metricsAddr != "" {
-		metricsListener, err := httpserver.Listen(ctx, f.metricsAddr)
-		if err != nil {
-			g.Close()
-			return errors.Join(fmt.Errorf("listening at --metrics-addr: %w", err), listener.Close())
-		}
-		stopMetrics = g.ServeMetrics(ctx, metricsListener)
-		_, _ = fmt.Fprintf(p.Stderr, "note: metrics are at http://%s/metrics\n", metricsListener.Addr())
+	stopMetrics, err := p.serveMetrics(ctx, g, f.metricsAddr)
+	if err != nil {
+		g.Close()
+		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, stopMetrics()) }()
 	if err := p.sayAddress(listener.Addr()); err != nil {
@@ -230,6 +202,53 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 		err = errors.Join(err, pool.Drain(drainCtx))
 	}
 	return err
+}
+
+// newGateway returns the gateway of the flags, and its pool; nil without one.
+func (p *program) newGateway(ctx context.Context, f serveFlags, cfg gateway.Config) (*gateway.Gateway, *sandbox.Pool, error) {
+	var err error
+	if cfg.Key, err = p.findKey(ctx, cfg.Driver, f); err != nil {
+		return nil, nil, err
+	}
+	warm := cfg.Defaults
+	if warm.Policy == nil {
+		warm.Private, warm.NoNames = nil, false // they are for policies that creators ask for
+	}
+	if err := p.checkDefaults(ctx, cfg.Driver, warm); err != nil {
+		return nil, nil, err
+	}
+	if cfg.Pool, err = p.warmPool(ctx, cfg.Driver, warm, f, cfg.Logger); err != nil {
+		return nil, nil, err
+	}
+	cfg.PoolSize, cfg.MaxSandboxes, cfg.RemoveMade = f.warm, f.most, f.remove
+	cfg.PublicURL, cfg.PreviewDomain, cfg.Version = f.publicURL, f.previewDomain, p.Version
+	g, err := gateway.New(cfg)
+	return g, cfg.Pool, err
+}
+
+// serveMetrics answers /metrics at an address, unless that is empty, until stop.
+func (p *program) serveMetrics(ctx context.Context, g *gateway.Gateway, addr string) (stop func() error, err error) {
+	if addr == "" {
+		return func() error { return nil }, nil
+	}
+	listener, err := httpserver.Listen(ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("listening at --metrics-addr: %w", err)
+	}
+	stop = g.ServeMetrics(ctx, listener)
+	_, _ = fmt.Fprintf(p.Stderr, "note: metrics are at http://%s/metrics\n", listener.Addr())
+	return stop, nil
+}
+
+// newLogger returns the logger of the gateway, which libraries use too.
+func (p *program) newLogger(debug bool) *slog.Logger {
+	level := slog.LevelInfo
+	if debug {
+		level = slog.LevelDebug
+	}
+	logger := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
+	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
+	return logger
 }
 
 // sayAddress prints where the gateway listens, for the program that started it.
