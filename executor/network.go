@@ -8,7 +8,6 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/internal/proc"
-	"github.com/actiond/actiond/executor/waiting"
 )
 
 // Client finds the process that has the client's end of a connection to the local proxy, and the
@@ -36,7 +35,7 @@ func (e *Executor) client(client, proxy netip.AddrPort, until time.Time) api.Ori
 	}
 	if process, err := procfs.NewProc(pid); err == nil {
 		name, _ := process.Comm() // "" where the process is gone meanwhile
-		o.Process = waiting.Printable(name)
+		o.Process = proc.Printable(name)
 	}
 	return o
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
+	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/ports"
 	"github.com/actiond/actiond/executor/process"
 	"github.com/actiond/actiond/executor/waiting"
@@ -104,7 +105,7 @@ var sequence = lazyregexp.New("\x1b(\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(\x07|\x
 func prompt(line string) string {
 	line = strings.TrimRight(sequence().ReplaceAllString(line, ""), "\r")
 	line = line[strings.LastIndexByte(line, '\r')+1:]
-	return shorten.Text(strings.TrimSpace(waiting.Printable(line)), maxPrompt)
+	return shorten.Text(strings.TrimSpace(proc.Printable(line)), maxPrompt)
 }
 
 // sentence describes the activity of a command.

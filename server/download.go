@@ -98,7 +98,7 @@ func (p *packer) check(ctx context.Context, name string) (f *os.File, info fs.Fi
 			}
 			return err
 		}
-		info, err = statFile(name)
+		info, err = os.Stat(name)
 		if err := kind(); err != nil {
 			return err
 		}

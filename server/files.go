@@ -23,12 +23,6 @@ const (
 	newDirectory fs.FileMode = 0o777
 )
 
-// statFile looks at a file that a caller named, wherever it is: the rights it
-// is called with confine a caller.
-func statFile(name string) (fs.FileInfo, error) {
-	return os.Stat(name)
-}
-
 // openFile opens a file that a caller named, for reading.
 func openFile(name string) (*os.File, error) {
 	return files.Open(name, os.O_RDONLY|unixFlags, 0)

@@ -49,7 +49,7 @@ func (s *Server) names(dir string) ([]string, error) {
 		return eachEntry(dir, func(e fs.DirEntry) error {
 			isDir := e.IsDir()
 			if e.Type()&os.ModeSymlink != 0 {
-				target, err := statFile(filepath.Join(dir, e.Name()))
+				target, err := os.Stat(filepath.Join(dir, e.Name()))
 				if err != nil {
 					return nil //nolint:nilerr // it leads nowhere
 				}

@@ -115,7 +115,7 @@ var (
 
 // openView opens a file that can be shown.
 func openView(path string) (*os.File, error) {
-	info, err := statFile(path)
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}

@@ -55,10 +55,6 @@ const (
 
 var order = []Reason{Input, Busy, Disk, Stopped, Network, Sleeping, Lock, Unknown, Connection, Other, Mutex, Pipe, Child}
 
-// Printable returns text with a blank for each white space, and U+FFFD for each other
-// character that cannot be printed.
-func Printable(text string) string { return proc.Printable(text) }
-
 func rank(r Reason) int { return slices.Index(order, r) }
 
 const (
