@@ -16,6 +16,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
@@ -323,15 +324,10 @@ func testDaemons(t *testing.T, d *local.Driver, dir string) {
 		if err != nil {
 			t.Errorf("%s: %v", how, err)
 		}
-		for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // a killed process may need a moment to end
+		testhelp.Eventually(t, func() bool { // a killed process may need a moment to end
 			environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-			if len(environ) == 0 { // a zombie has none
-				break
-			}
-			if time.Now().After(limit) {
-				t.Fatalf("%s: process %d is left", how, pid)
-			}
-		}
+			return len(environ) == 0 // a zombie has none
+		}, "%s: process %d ends", how, pid)
 		if err := d.Delete(t.Context(), s); err != nil {
 			t.Errorf("%s: %v", how, err)
 		}

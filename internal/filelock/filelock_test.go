@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func open(t *testing.T, dir string) *os.Root {
@@ -103,13 +104,8 @@ func TestCancelledWaitEnds(t *testing.T) { //nolint:paralleltest // see above
 		}
 		cancel()
 	}
-	left := func() int { return runtime.NumGoroutine() - before }
-	for end := time.Now().Add(time.Minute); left() > 0 && time.Now().Before(end); { // a timer's own goroutine may end a moment later
-		time.Sleep(time.Millisecond)
-	}
-	if n := left(); n > 0 {
-		t.Errorf("%d goroutines are left, of %d waits", n, 10)
-	}
+	// A timer's own goroutine may end a moment later.
+	testhelp.Eventually(t, func() bool { return runtime.NumGoroutine() <= before }, "the goroutines of 10 waits end")
 }
 
 // The lock of a process that is killed is free.

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // What was stored last is read, also where it is shorter than what was there.
@@ -121,9 +122,7 @@ func TestMemoryOfTheKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := m.current()
-		for m.current() == before { // until it writes
-			time.Sleep(time.Millisecond)
-		}
+		testhelp.Eventually(t, func() bool { return m.current() != before }, "the process writes")
 		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

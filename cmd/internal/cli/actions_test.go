@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // ending is how a command line ended.
@@ -46,16 +46,17 @@ func (m localMachine) listed(flags ...string) (list []api.RecordedAction) {
 }
 
 // begun waits until a command line runs in the sandbox box, and returns its action.
-func (m localMachine) begun(text string) api.RecordedAction {
+func (m localMachine) begun(text string) (a api.RecordedAction) {
 	m.t.Helper()
-	for {
-		for _, a := range m.listed("--state", "running") {
-			if strings.Contains(a.Text, text) {
-				return a
-			}
+	testhelp.Eventually(m.t, func() bool {
+		running := m.listed("--state", "running")
+		i := slices.IndexFunc(running, func(a api.RecordedAction) bool { return strings.Contains(a.Text, text) })
+		if i >= 0 {
+			a = running[i]
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return i >= 0
+	}, "a command with %q runs", text)
+	return a
 }
 
 // Actions are listed, filtered and completed, waited for, and cancelled.
@@ -109,7 +110,7 @@ func TestActions(t *testing.T) {
 	}
 	m.ok("act", "box", fmt.Sprintf(`{"id":"%d","action":{"action":"run","args":{"command":"echo mine"}}}`, a.N))
 	if got := m.ok("follow", "box", fmt.Sprint(a.N)); got != "mine\n" {
-		t.Errorf("an identity that looks like a number: got %q", got)
+		t.Errorf("an id that looks like a number: got %q", got)
 	}
 }
 
@@ -128,9 +129,7 @@ func TestExecInterruptedInQueue(t *testing.T) {
 		code, stdout, stderr := inProcess(ctx, nil, "exec", "--on=local", "--state-dir", m.dir, "--session", "s", "box", "echo", "second")
 		second <- ending{code, stdout, stderr}
 	}()
-	for len(m.listed("--state", "reserved")) == 0 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return len(m.listed("--state", "reserved")) > 0 }, "the second command waits")
 	cancel()
 	if got, want := <-second, (ending{command.ExitInterrupted, "", "runtimectl: interrupted\n"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)

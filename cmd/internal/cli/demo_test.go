@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
@@ -61,13 +60,7 @@ func (m demoMachine) checkClean(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(m.state, "local", "[0-9a-f]*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	for left := m.processes(t); len(left) > 0; left = m.processes(t) {
-		if time.Now().After(deadline) {
-			t.Fatalf("left running: %q", left)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return len(m.processes(t)) == 0 }, "the processes of the demo end")
 }
 
 // processes are the command lines of processes that name the state directory or

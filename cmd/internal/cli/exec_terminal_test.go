@@ -23,6 +23,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/keys"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // typist is a command line on a terminal of its own.
@@ -249,16 +250,13 @@ func TestExecTerminalCut(t *testing.T) {
 			if test.name == "removed" {
 				return
 			}
-			for {
-				running := m.listed("--state", "running")
-				if test.runs && len(running) == 1 {
-					m.ok("cancel", "box", running[0].ID)
-					return
-				}
-				if !test.runs && len(running) == 0 {
-					return
-				}
-				time.Sleep(10 * time.Millisecond)
+			var running []api.RecordedAction
+			testhelp.Eventually(t, func() bool {
+				running = m.listed("--state", "running")
+				return len(running) > 0 == test.runs
+			}, "the command runs: %t", test.runs)
+			if test.runs {
+				m.ok("cancel", "box", running[0].ID)
 			}
 		})
 	}
@@ -496,7 +494,7 @@ func TestRunTerminal(t *testing.T) {
 	}
 }
 
-// A detached command is known by its identity alone.
+// A detached command is known by its id alone.
 func TestExecDetached(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -211,15 +212,10 @@ func TestExecStops(t *testing.T) {
 			t.Fatalf("got %d, %q, %q", code, stdout, stderr)
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	testhelp.Eventually(t, func() bool {
 		stat, err := os.ReadFile("/proc/" + pid + "/stat")
-		if err != nil || bytes.Contains(stat, []byte(") Z ")) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("process %s lives", pid)
-		}
-	}
+		return err != nil || bytes.Contains(stat, []byte(") Z "))
+	}, "process %s ends", pid)
 }
 
 // What a terminal made of the ends of lines is undone wherever parts begin.

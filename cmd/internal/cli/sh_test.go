@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // tmux is a real terminal whose screen can be read.
@@ -74,14 +76,10 @@ func (m *tmux) resize(cols, rows int) {
 		m.t.Fatal(err)
 	}
 	defer tty.Close()
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if gotCols, gotRows, err := term.GetSize(int(tty.Fd())); err != nil || gotCols == cols && gotRows == rows {
-			return
-		}
-		if time.Now().After(limit) {
-			m.t.Fatalf("the terminal does not become %d by %d", cols, rows)
-		}
-	}
+	testhelp.Eventually(m.t, func() bool {
+		gotCols, gotRows, err := term.GetSize(int(tty.Fd()))
+		return err != nil || gotCols == cols && gotRows == rows
+	}, "the terminal becomes %d by %d", cols, rows)
 }
 
 // TestShellScreen types into 'runtimectl sh' in a terminal of 80 by 24 and looks
