@@ -15,7 +15,7 @@ import (
 	"github.com/actiond/actiond/server"
 )
 
-// Identities, numbers and offsets that make no sense are refused with a sentence that does not
+// Ids, numbers and offsets that make no sense are refused with a sentence that does not
 // repeat them, run nothing, and change no record.
 func TestBadInput(t *testing.T) {
 	t.Parallel()

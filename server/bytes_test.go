@@ -88,7 +88,7 @@ func TestFileBytes(t *testing.T) {
 			`{"message":"I wrote to the file ` + path + `.","observation":"file","content":"","extras":{"path":"` + path + `","sha256":"` + sumOne + `","size":3,"created":true,"undoable":true},"outcome":"succeeded"}`, sumOne,
 		},
 		{"create again", fileRequest("PUT", path, "one", "If-None-Match", "*", "Idempotency-Key", "a"), 201, "", sumOne},
-		{"the identity with another body", fileRequest("PUT", path, "two", "If-None-Match", "*", "Idempotency-Key", "a"), 422, "", ""},
+		{"the id with another body", fileRequest("PUT", path, "two", "If-None-Match", "*", "Idempotency-Key", "a"), 422, "", ""},
 		{"create another time", fileRequest("PUT", path, "one", "If-None-Match", "*", "Idempotency-Key", "b"), 412, "", ""},
 		{"read", fileRequest("GET", path, ""), 200, "one", sumOne},
 		{"look", fileRequest("HEAD", path, ""), 200, "", sumOne},
@@ -241,7 +241,7 @@ func TestFileFaults(t *testing.T) {
 	}
 }
 
-// A body that is cut leaves the old file, and its identity free.
+// A body that is cut leaves the old file, and its id free.
 func TestFileBodyCut(t *testing.T) {
 	t.Parallel()
 	s := fileServer(t)
@@ -285,7 +285,7 @@ func TestFileChangeIsRecordedFirst(t *testing.T) {
 			return nil, api.Unmet("another file")
 		}
 	})
-	for _, method := range []string{"PUT", "DELETE"} { // each is refused and leaves the identity
+	for _, method := range []string{"PUT", "DELETE"} { // each is refused and leaves the id
 		if w := fileRequest(method, "/f", "new", "Idempotency-Key", "first").send(s); w.Code != http.StatusPreconditionFailed {
 			t.Errorf("%s: %d %s", method, w.Code, w.Body)
 		}

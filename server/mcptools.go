@@ -183,7 +183,7 @@ func (s *Server) callMCPTool(ctx context.Context, o *offered, req *mcp.CallToolR
 		result.IsError, result.Content = true, []mcp.Content{&mcp.TextContent{Text: api.NewRefusal(refusal, "").Detail}}
 	}
 	if id != "" {
-		result.Meta = mcp.Meta{api.MCPIdentity: id}
+		result.Meta = mcp.Meta{api.MCPActionID: id}
 	}
 	if changes != nil && err == nil && result.Meta != nil {
 		result.Meta[api.MCPChanges] = changes
@@ -268,10 +268,10 @@ func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, 
 		return nil, api.BadRequest(err.Error())
 	}
 	c := s.toolCall(sent)
-	if value, ok := params.Meta[api.MCPIdentity]; ok {
+	if value, ok := params.Meta[api.MCPActionID]; ok {
 		key, _ := value.(string)
 		if err := api.CheckKey(key); err != nil {
-			return nil, api.BadRequest(fmt.Sprintf("_meta %q: %v", api.MCPIdentity, err))
+			return nil, api.BadRequest(fmt.Sprintf("_meta %q: %v", api.MCPActionID, err))
 		}
 		c.Request.Key = key
 	}

@@ -40,7 +40,7 @@ const (
 	event    = `{"action":{"action":"run","args":{"command":"true"},"id":7,"timestamp":"2025-01-01T00:00:00.000000"}}`
 )
 
-// The same identity with the same body runs once, and is answered with the same bytes.
+// The same id with the same body runs once, and is answered with the same bytes.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	call := `{"name":"execute_bash","arguments":{"command":"ls"}}`
@@ -58,8 +58,8 @@ func TestOnce(t *testing.T) {
 		{"event", post("/execute_action", event), post("/execute_action", event), 1, 200, ""},
 		{"another event", post("/execute_action", event), post("/execute_action", strings.Replace(event, "7", "8", 1)), 2, 200, ""},
 		{"an event with another command", post("/execute_action", event), post("/execute_action", strings.Replace(event, "true", "date", 1)), 2, 200, ""},
-		{"no identity", post("/execute_action", runTrue), post("/execute_action", runTrue), 2, 200, ""},
-		{"no identity here", post("/v1/actions", runTrue), post("/v1/actions", runTrue), 2, 200, ""},
+		{"no id", post("/execute_action", runTrue), post("/execute_action", runTrue), 2, 200, ""},
+		{"no id here", post("/v1/actions", runTrue), post("/v1/actions", runTrue), 2, 200, ""},
 		{"an event number alone", post("/v1/actions", event), post("/v1/actions", event), 2, 200, ""},
 		{"another body", withID(post("/v1/actions", runTrue), "b"), withID(post("/v1/actions", runOther), "b"), 1, 422, "b"},
 		{"another body in the old protocol", withID(post("/execute_action", runTrue), "b"), withID(post("/execute_action", runOther), "b"), 1, 422, "b"},
@@ -97,7 +97,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// A refusal leaves the identity free.
+// A refusal leaves the id free.
 func TestRefusalLeavesNoRecord(t *testing.T) {
 	t.Parallel()
 	f, ran := counted()
@@ -123,7 +123,7 @@ func TestBadIdentities(t *testing.T) {
 	}
 	both := withID(post("/v1/actions", `{"id":"a","action":{"action":"run","args":{"command":"x"}}}`), "b")
 	if w := both.send(s); w.Code != 400 {
-		t.Errorf("two identities: got %d %s", w.Code, w.Body)
+		t.Errorf("two ids: got %d %s", w.Code, w.Body)
 	}
 	if ran.Load() != 0 {
 		t.Errorf("ran %d times", ran.Load())

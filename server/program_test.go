@@ -23,7 +23,7 @@ func programs(t *testing.T) *server.Server {
 	return newServer(t, func(c *server.Config) { c.Executor = e })
 }
 
-// begin starts a program with an identity, and returns once it said "begun".
+// begin starts a program with an id, and returns once it said "begun".
 func begin(t *testing.T, s http.Handler, id, args string) {
 	t.Helper()
 	q := withID(post("/v1/actions", `{"action":{"action":"exec","args":`+args+`}}`), id)

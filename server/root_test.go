@@ -71,7 +71,7 @@ func TestOperator(t *testing.T) {
 			t.Errorf("%s: got %d, %q: %s, want %d, %q", tt.name, w.Code, got, w.Body, tt.status, tt.want)
 		}
 	}
-	// An identity that ran as the sandbox's user does not run as root.
+	// An id that ran as the sandbox's user does not run as root.
 	first, again := keyed("/v1/actions", strings.Replace(root, `,"user":"root"`, "", 1)), keyed("/v1/actions", root)
 	first.header, again.header = map[string]string{"Idempotency-Key": "one"}, map[string]string{"Idempotency-Key": "one"}
 	e.seen = nil

@@ -87,7 +87,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// Each of them runs once under its identity, also a removal that failed half-way.
+// Each of them runs once under its id, also a removal that failed half-way.
 func TestTreeOnce(t *testing.T) {
 	t.Parallel()
 	s, dir := fileServer(t), t.TempDir()
@@ -109,7 +109,7 @@ func TestTreeOnce(t *testing.T) {
 	}
 	q := treeRequest("DELETE", "/v1/files", "path", dir+"/c", "recursive", "true")
 	if status, body, _ := once(q); status != 409 && status != 422 {
-		t.Errorf("another request of the same identity: got %d %s", status, body)
+		t.Errorf("another request of the same id: got %d %s", status, body)
 	}
 }
 

@@ -135,7 +135,7 @@ func TestUnpackManyMembers(t *testing.T) {
 	}
 }
 
-// With an identity an archive is unpacked at most once, also where it failed half-way, and one
+// With an id an archive is unpacked at most once, also where it failed half-way, and one
 // that is cut does nothing.
 func TestUnpackOnce(t *testing.T) {
 	t.Parallel()
@@ -181,6 +181,6 @@ func TestUnpackOnce(t *testing.T) {
 	}
 	q := tarball("/v1/unpack?path="+url.QueryEscape(dir)+"/new/er&create=true", good)
 	if w := q.send(s); w.Code != 200 || w.Body.String() != `{"entries":2}` {
-		t.Errorf("without an identity: got %d %s", w.Code, w.Body)
+		t.Errorf("without an id: got %d %s", w.Code, w.Body)
 	}
 }

@@ -19,8 +19,8 @@ func (c *Client) DoWithChanges(ctx context.Context, r api.Request) (o api.Observ
 	if err != nil {
 		return nil, nil, err
 	}
-	err = c.once(ctx, r.Key, new(uint64), func(identity http.Header) error {
-		data, err := c.exchange(ctx, identity, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body), c.maxAnswer(r))
+	err = c.once(ctx, r.Key, new(uint64), func(header http.Header) error {
+		data, err := c.exchange(ctx, header, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body), c.maxAnswer(r))
 		if err != nil {
 			return err
 		}

@@ -183,8 +183,8 @@ func (c *Client) Do(ctx context.Context, r api.Request) (api.Observation, error)
 		return nil, err
 	}
 	var o api.Observation
-	err = c.once(ctx, r.Key, new(uint64), func(identity http.Header) error {
-		data, err := c.exchange(ctx, identity, http.MethodPost, "/execute_action", "application/json", bytes.NewReader(body),
+	err = c.once(ctx, r.Key, new(uint64), func(header http.Header) error {
+		data, err := c.exchange(ctx, header, http.MethodPost, "/execute_action", "application/json", bytes.NewReader(body),
 			c.maxAnswer(r))
 		if err == nil {
 			o, err = api.DecodeObservation(data)
@@ -309,8 +309,8 @@ func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswe
 		return api.ToolAnswer{}, err
 	}
 	var a api.ToolAnswer
-	err = c.once(ctx, "", new(uint64), func(identity http.Header) error {
-		data, err := c.exchange(ctx, identity, http.MethodPost, "/v1/tools/call", "application/json", bytes.NewReader(body),
+	err = c.once(ctx, "", new(uint64), func(header http.Header) error {
+		data, err := c.exchange(ctx, header, http.MethodPost, "/v1/tools/call", "application/json", bytes.NewReader(body),
 			c.maxResponse)
 		if err == nil {
 			a, err = api.DecodeToolAnswer(data)
@@ -323,15 +323,15 @@ func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswe
 
 // MCP sends a message of an MCP client to the sandbox's own tools, and calls tell with each
 // message of the answer: notifications about a call, then its result, and nothing for a
-// notification. identity, unless it is empty, is the idempotency key of a tool call. The end of
-// ctx also ends the action if identity is empty and the message has revision 2026-07-28 or later.
+// notification. id, unless it is empty, is the idempotency key of a tool call. The end of
+// ctx also ends the action if id is empty and the message has revision 2026-07-28 or later.
 func (c *Client) MCP(
-	ctx context.Context, dialect, session, identity string, message []byte, tell func(json.RawMessage),
+	ctx context.Context, dialect, session, id string, message []byte, tell func(json.RawMessage),
 ) error {
 	query := url.Values{"dialect": {dialect}, "session": {session}}
 	header := mcpHeader(message)
-	if identity != "" {
-		header.Set(api.IdentityHeader, identity)
+	if id != "" {
+		header.Set(api.IdempotencyHeader, id)
 	}
 	answer, err := c.send(ctx, header, http.MethodPost, "/mcp?"+query.Encode(), "application/json",
 		bytes.NewReader(message))
@@ -601,7 +601,7 @@ func (c *Client) send(
 	if header != nil {
 		request.Header = header
 	}
-	if header.Get(api.IdentityHeader) != "" {
+	if header.Get(api.IdempotencyHeader) != "" {
 		request.GetBody = nil // otherwise the transport sends it again, perhaps to another server
 	}
 	if contentType != "" {

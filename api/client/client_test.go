@@ -298,7 +298,7 @@ func TestStatusError(t *testing.T) {
 }
 
 // A connection that dies in the middle of an action says nothing about whether
-// it ran. Where the server is an older one, which does not run an identity once,
+// it ran. Where the server is an older one, which does not run an id once,
 // neither the client nor the transport finds that out by trying again, not even on a
 // connection that worked before.
 func TestAnActionIsSentOnce(t *testing.T) {

@@ -43,7 +43,7 @@ func execServer(t *testing.T, end string) (c *client.Client, starts *int) {
 			write(t, w, fmt.Sprintf(`{"event":"output","seq":2,"stream":"stdout","offset":0,"text":%q}`+"\n", text))
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
-		case r.Method == http.MethodGet && id == "": // whether it knows identities
+		case r.Method == http.MethodGet && id == "": // whether it knows ids
 			write(t, w, `{"actions":[]}`)
 		case rest == "input":
 			body, _ := io.ReadAll(r.Body)

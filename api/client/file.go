@@ -194,9 +194,9 @@ func (c *Client) changeFile(
 	ctx context.Context, conditions http.Header, send func(http.Header) ([]byte, error),
 ) (api.FileObservation, error) {
 	var o api.Observation
-	err := c.once(ctx, "", new(uint64), func(identity http.Header) error {
-		maps.Copy(identity, conditions)
-		data, err := send(identity)
+	err := c.once(ctx, "", new(uint64), func(header http.Header) error {
+		maps.Copy(header, conditions)
+		data, err := send(header)
 		if err == nil {
 			o, err = api.DecodeObservation(data)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/actiond/actiond/api/client"
 )
 
-// A file whose answer is cut is written again with the same identity and content.
+// A file whose answer is cut is written again with the same id and content.
 func TestWriteFileAfterACut(t *testing.T) {
 	t.Parallel()
 	want := api.FileObservation{Path: "/f", SHA256: "ab", Size: 3, Created: true, Undoable: true}
@@ -106,7 +106,7 @@ func TestTrees(t *testing.T) {
 	t.Parallel()
 	var got []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(api.IdentityHeader) == "" {
+		if r.Header.Get(api.IdempotencyHeader) == "" {
 			t.Errorf("%s has no identity", r.RequestURI)
 		}
 		got = append(got, r.Method+" "+r.RequestURI)

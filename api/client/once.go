@@ -42,7 +42,7 @@ const maxSends = 13
 // once calls send until the action with the given idempotency key was answered. It sends
 // again only after the connection broke, and only to a server that deduplicates keys. The
 // count of attempts starts again whenever progress has grown.
-func (c *Client) once(ctx context.Context, key string, progress *uint64, send func(identity http.Header) error) error {
+func (c *Client) once(ctx context.Context, key string, progress *uint64, send func(header http.Header) error) error {
 	if key == "" {
 		key = random.UUID7()
 	}
@@ -50,7 +50,7 @@ func (c *Client) once(ctx context.Context, key string, progress *uint64, send fu
 	var first error
 	seen := *progress
 	for tries := 1; ; tries++ {
-		err := send(http.Header{api.IdentityHeader: {key}})
+		err := send(http.Header{api.IdempotencyHeader: {key}})
 		lost := broken(ctx, err) || unanswered(err) || first != nil && refusedForNow(err)
 		if err == nil || !lost || first == nil && notSent(err) {
 			return err

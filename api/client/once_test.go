@@ -18,7 +18,7 @@ import (
 	"github.com/actiond/actiond/api/client"
 )
 
-// cutting is a server that runs an identity once, and cuts its first answers.
+// cutting is a server that runs an id once, and cuts its first answers.
 type cutting struct {
 	cuts    int      // answers that are still to be cut
 	at      int      // after so many bytes
@@ -60,7 +60,7 @@ func (c *cutting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
-// After a broken connection an action is asked for by the same identity.
+// After a broken connection an action is asked for by the same id.
 func TestAskedForAgain(t *testing.T) {
 	t.Parallel()
 	const observation = `{"message":"","observation":"error","content":"%s","extras":{"error_id":""}}`
@@ -117,7 +117,7 @@ func TestAskedForAgain(t *testing.T) {
 				t.Errorf("got %q, %v", got, err)
 			}
 			if len(tt.server.ids) != 1 || tt.server.ids[""] || tt.key != "" && !tt.server.ids[tt.key] {
-				t.Errorf("got identities %v", tt.server.ids)
+				t.Errorf("got ids %v", tt.server.ids)
 			}
 		})
 	}
@@ -204,7 +204,7 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// An action is asked for, and cancelled, by its identity, whatever that looks like.
+// An action is asked for, and cancelled, by its id, whatever that looks like.
 func TestRecorded(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

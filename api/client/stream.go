@@ -34,8 +34,8 @@ func (c *Client) streamTo(
 	}
 	var o api.Observation
 	var at position
-	err = c.once(ctx, r.Key, &at.events, func(identity http.Header) (err error) {
-		o, err = c.follow(ctx, path, identity, body, &at, c.maxAnswer(r), output)
+	err = c.once(ctx, r.Key, &at.events, func(header http.Header) (err error) {
+		o, err = c.follow(ctx, path, header, body, &at, c.maxAnswer(r), output)
 		return err
 	})
 	return known(o, err)
@@ -49,9 +49,9 @@ func (c *Client) Start(ctx context.Context, r api.Request) (id string, err error
 	if err != nil {
 		return "", err
 	}
-	err = c.once(ctx, r.Key, new(uint64), func(identity http.Header) error {
-		identity.Set("Prefer", "respond-async")
-		_, err := c.exchange(ctx, identity, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body),
+	err = c.once(ctx, r.Key, new(uint64), func(header http.Header) error {
+		header.Set("Prefer", "respond-async")
+		_, err := c.exchange(ctx, header, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body),
 			c.maxAnswer(r))
 		return err
 	})
@@ -73,7 +73,7 @@ func (c *Client) follow(
 	var answer *answer
 	var err error
 	if at.last > 0 {
-		rest := fmt.Sprintf("%s/events?after=%d", actionPath(header.Get(api.IdentityHeader)), at.last)
+		rest := fmt.Sprintf("%s/events?after=%d", actionPath(header.Get(api.IdempotencyHeader)), at.last)
 		answer, err = c.send(ctx, header.Clone(), http.MethodGet, rest, "", nil)
 	}
 	if failed, ok := errors.AsType[*StatusError](err); at.last == 0 || ok && (failed.Status == http.StatusNotFound || failed.Status == http.StatusBadRequest) {

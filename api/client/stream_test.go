@@ -101,7 +101,7 @@ func TestStreamFallsSilent(t *testing.T) {
 			case 1:
 				_, _ = io.WriteString(conn, `{"event":"output","seq":1,"offset":0,"text":"a"}`+"\n")
 				time.Sleep(24 * time.Hour)
-			case 2: // whether it knows identities
+			case 2: // whether it knows ids
 				_, _ = io.WriteString(conn, `{"actions":[],"next":0}`)
 			default:
 				_, _ = io.WriteString(conn, `{"event":"output","seq":2,"offset":1,"text":"b"}`+"\n"+`{"event":"observation","seq":3,"observation":{"observation":"null","content":"done","extras":{}}}`+"\n")

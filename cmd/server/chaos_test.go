@@ -39,7 +39,7 @@ var (
 	chaosSeed    = flag.Uint64("chaos.seed", 0, "the seed of TestChaos; 0 takes one from the clock")
 )
 
-// Actions of all kinds that append their identities to files, by clients whose connections
+// Actions of all kinds that append their ids to files, by clients whose connections
 // are cut, stalled, truncated and repeated, on a server that is killed: none runs twice,
 // each that was acknowledged ran once with all its output, what is not known is said to be
 // unknown, the commands of a session ran in the order of their numbers, and nothing is left behind. The long run:
@@ -96,12 +96,12 @@ type chaosAction struct {
 	lines   int // that it prints
 	pause   time.Duration
 	event   int  // of the protocol of OpenHands
-	own     bool // the Go client makes the identity
+	own     bool // the Go client makes the id
 	cancels bool // it is cancelled at some moment
 	random  *mathrand.Rand
 
 	told verdict
-	id   string // its identity, "" where the client does not know it
+	id   string // its id, "" where the client does not know it
 	why  string
 }
 
@@ -420,7 +420,7 @@ func (c *chaos) byClient(ctx context.Context, a *chaosAction) verdict {
 	case err != nil && !errors.Is(err, client.ErrUnknown):
 		if a.own {
 			a.why = err.Error()
-			return toldNothing // it gave up, and no other client knows the identity
+			return toldNothing // it gave up, and no other client knows the id
 		}
 		return ""
 	}
@@ -494,11 +494,11 @@ func (c *chaos) byPosts(ctx context.Context, a *chaosAction) verdict {
 		body = bytes.Replace(body, []byte(`"action":{`), []byte(`"action":{"source":"agent","message":"Running command",`), 1)
 	case "tool":
 		path = "/v1/tools/call"
-		header.Set(api.IdentityHeader, a.word)
+		header.Set(api.IdempotencyHeader, a.word)
 		body, err = api.EncodeToolCall(api.ToolCall{Name: "execute_bash", Arguments: fmt.Sprintf(`{"command": %q}`, a.line(c)), Session: a.session, Timeout: r.Timeout})
 	case "put": // a second one would be refused
 		method, path = http.MethodPut, "/v1/files?"+url.Values{"path": {a.file(c)}}.Encode()
-		header = http.Header{api.IdentityHeader: {a.word}, "If-None-Match": {"*"}}
+		header = http.Header{api.IdempotencyHeader: {a.word}, "If-None-Match": {"*"}}
 		body = []byte(a.want())
 	}
 	if err != nil {

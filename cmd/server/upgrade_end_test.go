@@ -123,7 +123,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// Force ends all that the marks find. The same identity says what happened, and nothing runs twice. An agent's
+// Force ends all that the marks find. The same id says what happened, and nothing runs twice. An agent's
 // program that survives, because it took its mark off, does not get the port, neither meanwhile nor later.
 func TestUpgradeByForce(t *testing.T) {
 	t.Parallel()

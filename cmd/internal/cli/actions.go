@@ -29,7 +29,7 @@ func (p *program) action() *cobra.Command {
 		Use:   "action",
 		Short: "List, follow, wait for and cancel actions",
 		Long: `Action works with the actions of a sandbox, which any client may have sent: commands,
-cells, tool calls and others. An ACTION is an identity, or the number that
+cells, tool calls and others. An ACTION is an id, or the number that
 'action ls' shows.`,
 	}
 	c.AddCommand(p.actionCommands("ls")...)
@@ -47,7 +47,7 @@ func (p *program) actions(name string) *cobra.Command {
 		Use:   name + " [flags] SANDBOX",
 		Short: "List the actions of a sandbox",
 		Long: `Ls lists the actions that a sandbox keeps, the newest first, with the numbers
-and identities that 'follow', 'output', 'wait' and 'cancel' take.
+and ids that 'follow', 'output', 'wait' and 'cancel' take.
 
 An action is reserved while it waits for its turn, then running, then done; cancelled
 or refused if it did not run, and unknown if the server ended while it ran. One with
@@ -148,7 +148,7 @@ session survives. A file that is being read or written is not cancelled (exit co
 	return c
 }
 
-// onAction does work with the client of a sandbox and the identity of an action, both named by args.
+// onAction does work with the client of a sandbox and the id of an action, both named by args.
 func (p *program) onAction(ctx context.Context, args []string, work func(c *client.Client, id string) error) error {
 	return p.WithClient(ctx, args[0], func(c *client.Client) error {
 		id, err := actionID(ctx, c, args[1])
@@ -159,11 +159,11 @@ func (p *program) onAction(ctx context.Context, args []string, work func(c *clie
 	})
 }
 
-// actionID returns the identity of the action that a word names: by its identity, or where no action has or had that,
-// by its number in the list, in which a window shows no whole identities.
+// actionID returns the id of the action that a word names: by its id, or where no action has or had that,
+// by its number in the list, in which a window shows no whole ids.
 func actionID(ctx context.Context, c *client.Client, word string) (string, error) {
 	n, err := strconv.ParseUint(word, 10, 64)
-	if err != nil { // it is an identity
+	if err != nil { // it is an id
 		return word, nil //nolint:nilerr // see above
 	}
 	_, err = c.Action(ctx, word, 0)

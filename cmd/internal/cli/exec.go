@@ -37,7 +37,7 @@ once it has ended.
 With --tty the command has a terminal of its own, of the size of this one, for its
 input and both outputs. With --interactive what you type goes to it, also Ctrl-C;
 Ctrl-P Ctrl-Q leaves, and the command goes on. With --detach the answer is the
-identity of the action, at once, which 'runtimectl action follow', 'output', 'wait' and
+id of the action, at once, which 'runtimectl action follow', 'output', 'wait' and
 'cancel' take.
 
 With --session it runs in that persistent shell instead, "default" being the one
@@ -69,7 +69,7 @@ cannot be run and 127 when it is not there.`,
 		Annotations: map[string]string{command.RunsCommands: "yes"},
 	}
 	opts.add(c)
-	c.Flags().BoolVarP(&opts.detach, "detach", "d", false, "print the identity of the action, and do not wait")
+	c.Flags().BoolVarP(&opts.detach, "detach", "d", false, "print the id of the action, and do not wait")
 	c.Flags().StringVarP(&opts.user, "user", "u", "",
 		"run as `USER`, a name or a number, where the sandbox was created with --allow-root")
 	c.Flags().BoolVar(&opts.changes, "changes", false, "say on standard error which files of the workspace it changed")

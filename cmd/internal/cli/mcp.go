@@ -67,7 +67,7 @@ type mcpBridge struct {
 // mcpCall is a request that is not answered.
 type mcpCall struct {
 	leave     context.CancelFunc // closes its connection, which in new revisions ends its action
-	identity  string             // of an action that a closed connection does not end; "" where the client knows that, or there is none
+	id        string             // of an action that a closed connection does not end; "" where the client knows that, or there is none
 	cancelled bool               // its answer is not passed on; the lock of the bridge
 	answered  chan struct{}
 }
@@ -141,7 +141,7 @@ func (b *mcpBridge) take(ctx context.Context, carrying *sync.WaitGroup, line []b
 	ctx, leave := context.WithCancel(ctx)
 	call := &mcpCall{leave: leave, answered: make(chan struct{})}
 	if message.Method == "tools/call" && message.Params.Meta.Version == "" && message.Params.Meta.Identity == nil {
-		call.identity = random.UUID7()
+		call.id = random.UUID7()
 	}
 	id := string(message.ID)
 	if id != "" {
@@ -161,7 +161,7 @@ func (b *mcpBridge) take(ctx context.Context, carrying *sync.WaitGroup, line []b
 			}
 			b.say(answer)
 		}
-		if err := b.client.MCP(ctx, b.dialect, b.session, call.identity, line, pass); err != nil {
+		if err := b.client.MCP(ctx, b.dialect, b.session, call.id, line, pass); err != nil {
 			pass(refusal(message.ID, internalError, err))
 		}
 		b.mu.Lock()
@@ -174,8 +174,8 @@ func (b *mcpBridge) take(ctx context.Context, carrying *sync.WaitGroup, line []b
 // have read the request yet.
 func (b *mcpBridge) end(ctx context.Context, call *mcpCall) {
 	defer call.leave()
-	for call.identity != "" {
-		_, err := b.client.Cancel(ctx, call.identity, 0)
+	for call.id != "" {
+		_, err := b.client.Cancel(ctx, call.id, 0)
 		failed, ok := errors.AsType[*client.StatusError](err)
 		if !ok || failed.Status != http.StatusNotFound || channel.ClosedWithin(call.answered, cancelPause) {
 			return
