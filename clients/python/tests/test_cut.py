@@ -103,7 +103,7 @@ class Cuts(Both):
         self.of_thread = threading.local()
 
     def sweep(self, host, act, check, at_once=AT_ONCE, fewer=1):
-        """Do something through cuts at all places, and check its identities. Return the number of cuts."""
+        """Do something through cuts at all places, and check its ids. Return the number of cuts."""
         whole = Proxy(proxies, host)
         ids = [self.one(whole, act)]
         plans = [[(direction, n)] * (2 if n % 3 == 0 else 1) for direction in ("up", "down")
@@ -138,7 +138,7 @@ class Cuts(Both):
         return self.of_thread.name
 
     def once(self, ids):
-        """Check that a file has one line for each identity."""
+        """Check that a file has one line for each id."""
         with open(self.file) as file:
             lines = collections.Counter(line.strip() for line in file)
         self.assertEqual((lines - collections.Counter(ids), collections.Counter(ids) - lines), ({}, {}), "more and fewer lines")

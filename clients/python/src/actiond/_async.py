@@ -41,7 +41,7 @@ class AsyncSandbox:
     """One sandbox. Use it from several threads or tasks at once, and as a context manager.
 
     Leaving the context removes the sandbox that `create`, `local` or `docker` made; `close` only disconnects.
-    Each action has an identity, `action_id` or a random one, and runs at most once: after a broken connection it is
+    Each action has an id, `action_id` or a random one, and runs at most once: after a broken connection it is
     asked for again. Any method may raise Refused or one of its kinds, Unreachable, Cut and Malformed.
     """
 
@@ -173,7 +173,7 @@ class AsyncSandbox:
 
     async def start(self, action: str, args: Mapping[str, Any], *, session: str = "", wait: Optional[float] = None,
                     action_id: Optional[str] = None) -> str:
-        """Start an action and return its identity at once, for `action`, `follow`, `feed` and `cancel`."""
+        """Start an action and return its id at once, for `action`, `follow`, `feed` and `cancel`."""
         key = _identity(action_id)
         await self._begin(_body(action, args, session, wait), key)
         return key
@@ -191,7 +191,7 @@ class AsyncSandbox:
 
     async def _carry_out(self, action: str, args: Mapping[str, Any], session: str, wait: Optional[float], action_id: Optional[str],
                          on_output: Optional[Callable[[Output], Any]], source: Optional[BinaryIO]) -> Tuple[str, Observation]:
-        """Carry out an action and return its identity and observation. It is cancelled where the caller leaves."""
+        """Carry out an action and return its id and observation. It is cancelled where the caller leaves."""
         key = _identity(action_id)
         body = _body(action, args, session, wait)
         feeder: Optional[_io.Background] = None
@@ -875,11 +875,11 @@ async def async_docker(*flags: str, runtimectl: str = "") -> AsyncClient:
 
 
 def _identity(key: Optional[str]) -> str:
-    """Return an identity: the caller's, or a new one."""
+    """Return an id: the caller's, or a new one."""
     if key is None:
         return str(uuid.uuid4())
     if not 1 <= len(key) <= 255 or not all("!" <= c <= "~" for c in key) or key in (".", ".."):
-        raise ValueError("an identity must have 1 to 255 visible ASCII characters, and be neither . nor ..")
+        raise ValueError("an id must have 1 to 255 visible ASCII characters, and be neither . nor ..")
     return key
 
 

@@ -39,7 +39,7 @@ class Malformed(ActiondError):
 class Cut(ActiondError, ConnectionError):
     """The connection broke after a request was sent, and asking again failed ten times in a row.
 
-    The action may run. `action_id` is its identity, "" for a request without one: ask by
+    The action may run. `action_id` is its id, "" for a request without one: ask by
     `Sandbox.action(action_id)`, or repeat the call with the same `action_id`.
     """
 
@@ -55,7 +55,7 @@ class Cut(ActiondError, ConnectionError):
 class Unknown(ActiondError):
     """The action began, and its end was not seen: the server died meanwhile. It does not run again.
 
-    `action_id` is its identity, and `output` what it printed until then.
+    `action_id` is its id, and `output` what it printed until then.
     """
 
     def __init__(self, action_id: str, output: str = "") -> None:
