@@ -154,7 +154,7 @@ func (s *Server) watchChanges(w http.ResponseWriter, r *http.Request, path strin
 	}
 	ctx, giveUp := context.WithCancelCause(r.Context())
 	defer giveUp(nil)
-	defer s.onHangUp(ctx, giveUp)()
+	defer s.onHangUp(giveUp)()
 	out := &events{w: w, form: cmp.Or(streamForm(r), linesType), giveUp: giveUp}
 	var begun bool
 	err = s.actions.WatchChanges(ctx, actions.Watching{

@@ -19,6 +19,7 @@ import (
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/tools"
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // toolsPath is where the sandbox's tools are offered.
@@ -283,9 +284,7 @@ func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, 
 func (s *Server) notifyProgress(
 	ctx context.Context, session *mcp.ServerSession, token any, run *actions.Run,
 ) (stop func()) {
-	over := make(chan struct{})
-	var notifying sync.WaitGroup
-	notifying.Go(func() {
+	return channel.Go(func(over <-chan struct{}) {
 		begun := time.Now()
 		notified, printed := begun, int64(0)
 		ticker := time.NewTicker(s.heartbeat / heartbeatTicks)
@@ -312,10 +311,6 @@ func (s *Server) notifyProgress(
 			})
 		}
 	})
-	return func() {
-		close(over)
-		notifying.Wait()
-	}
 }
 
 // heartbeatTicks is how many notifications come at most in the time of a heartbeat.

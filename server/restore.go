@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // entered reads a small body of JSON once the request has acquired the semaphore of actions in flight, which leave
@@ -180,7 +181,7 @@ func (s *Server) bisect(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer s.onHangUp(ctx, giveUp)()
+	defer s.onHangUp(giveUp)()
 	out := &events{w: w, form: cmp.Or(streamForm(r), linesType), giveUp: giveUp}
 	out.begin()
 	defer sync.OnceFunc(out.beat(s.heartbeat, func() *api.Waiting { return nil }))() // also of a panic
@@ -191,18 +192,16 @@ func (s *Server) bisect(w http.ResponseWriter, r *http.Request) error {
 		}
 		return out.write(e.Event, 0, line)
 	})
-	return nil // it was told in the stream
+	return nil // it was reported in the stream
 }
 
 // onHangUp gives up once the server ends, until stop.
-func (s *Server) onHangUp(ctx context.Context, giveUp context.CancelCauseFunc) (stop func()) {
-	ctx, end := context.WithCancel(ctx)
-	go func() { // ends with stop at the latest
+func (s *Server) onHangUp(giveUp context.CancelCauseFunc) (stop func()) {
+	return channel.Go(func(over <-chan struct{}) {
 		select {
 		case <-s.hungUp:
 			giveUp(errStopping)
-		case <-ctx.Done():
+		case <-over:
 		}
-	}()
-	return end
+	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -47,7 +48,7 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request, c *call, l
 	defer end()
 	s.identified(w, r, run)
 	s.follow(w, r, run, 0, accepted, c.Flow, c)
-	return nil // it was told in the stream
+	return nil // it was reported in the stream
 }
 
 // follow writes the events of an action behind one of them. The last one has the changes and the id of an attempt, if c
@@ -59,7 +60,7 @@ func (s *Server) follow(
 	defer giveUp(nil)
 	out := &events{w: w, form: accepted, giveUp: giveUp}
 	out.begin()
-	defer sync.OnceFunc(out.beat(s.heartbeat, run.Waiting))() // also of a panic
+	defer out.beat(s.heartbeat, run.Waiting)()
 	last, err := run.Follow(ctx, after, flow, func(o api.Output) error { return out.send(o) })
 	if err != nil {
 		return // there is no reader
@@ -136,7 +137,7 @@ func (e *events) send(event api.Event) error {
 	return e.write(event.Kind(), seq, line)
 }
 
-// write is send for an encoded event, which may come in parts. A number of 0 is not told.
+// write is send for an encoded event, which may come in parts. A number of 0 is left out.
 func (e *events) write(kind string, seq uint64, line ...[]byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -191,9 +192,7 @@ func (e *events) flush() error {
 // beat sends heartbeats after every silence of that length, until stop, with what look
 // returns then.
 func (e *events) beat(every time.Duration, look func() *api.Waiting) (stop func()) {
-	over := make(chan struct{})
-	var beating sync.WaitGroup
-	beating.Go(func() {
+	return channel.Go(func(over <-chan struct{}) {
 		timer := time.NewTimer(every)
 		defer timer.Stop()
 		for {
@@ -212,8 +211,4 @@ func (e *events) beat(every time.Duration, look func() *api.Waiting) (stop func(
 			timer.Reset(every - silent)
 		}
 	})
-	return func() {
-		close(over)
-		beating.Wait()
-	}
 }

@@ -81,7 +81,7 @@ func (s *Server) terminal(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// terminalMode tells whether the client of a terminal wants to type.
+// terminalMode reports whether the client of a terminal wants to type.
 func terminalMode(r *http.Request) (types bool, err error) {
 	switch mode := r.URL.Query().Get("mode"); mode {
 	case "", "type":
@@ -115,7 +115,7 @@ func upgrade(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// has tells whether a list of a header holds a token.
+// has reports whether a list of a header holds a token.
 func has(values []string, token string) bool {
 	for part := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		if strings.EqualFold(strings.TrimSpace(part), token) {
@@ -131,13 +131,7 @@ func (s *Server) converse(ctx context.Context, conn *websocket.Conn, t Terminal)
 	var others sync.WaitGroup
 	defer others.Wait()
 	defer hangUp(nil)
-	others.Go(func() {
-		select {
-		case <-s.hungUp:
-			hangUp(errStopping)
-		case <-ctx.Done():
-		}
-	})
+	defer s.onHangUp(hangUp)()
 	var typing atomic.Uint64
 	others.Go(func() { hangUp(listen(ctx, conn, t, &typing)) })
 	others.Go(func() { hangUp(s.feelPulse(ctx, conn, &typing)) })

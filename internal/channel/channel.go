@@ -4,6 +4,7 @@ package channel
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 )
 
@@ -24,6 +25,17 @@ func ClosedWithin(c <-chan struct{}, limit time.Duration) bool {
 		return true
 	case <-time.After(limit):
 		return Closed(c)
+	}
+}
+
+// Go runs work in a goroutine until stop, which closes over and returns once work has. It is called once.
+func Go(work func(over <-chan struct{})) (stop func()) {
+	over := make(chan struct{})
+	var working sync.WaitGroup
+	working.Go(func() { work(over) })
+	return func() {
+		close(over)
+		working.Wait()
 	}
 }
 

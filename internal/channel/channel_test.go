@@ -38,3 +38,22 @@ func TestSleep(t *testing.T) {
 		}
 	})
 }
+
+func TestGo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ended := false
+		stop := channel.Go(func(over <-chan struct{}) {
+			<-over
+			time.Sleep(time.Second)
+			ended = true
+		})
+		synctest.Wait()
+		if ended {
+			t.Error("it ended before it was stopped")
+		}
+		if stop(); !ended {
+			t.Error("it works after it was stopped")
+		}
+	})
+}
