@@ -223,32 +223,9 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, c creation) (made *
 	if err != nil {
 		return nil, err
 	}
-	if err := h.network(ctx, spec.Network); err != nil {
-		return nil, err
-	}
-	h.config.Progress(c.id, sandbox.Pending, "the image "+spec.Image)
-	arch, err := h.image(ctx, spec)
+	binary, err := h.gather(ctx, spec, learned, &c)
 	if err != nil {
 		return nil, err
-	}
-	binary, err := h.serverFor(arch)
-	if err != nil {
-		return nil, err
-	}
-	h.config.Progress(c.id, sandbox.Pending, "the server for "+arch)
-	c.binary, c.name, c.controller, c.created, c.cpus = binary.sum, spec.Name, h.controller, time.Now(), learned.cpus
-	c.remapped, c.terminals = learned.remapped, learned.terminals
-	if c.volume, err = h.delivery(ctx, binary, spec.Image); err != nil {
-		return nil, err
-	}
-	if spec.Network == "none" && !learned.socket {
-		return nil, sandbox.Invalid("without a network the sandbox is reached by a socket, and this engine does not support one")
-	}
-	if spec.Policy != nil {
-		if err := h.keepsPolicies(learned, spec.Runtime); err != nil {
-			return nil, err
-		}
-		c.egressDir = h.state.egressRun(c.id)
 	}
 	h.config.Progress(c.id, sandbox.Creating, "its directory")
 	c.ticket = random.Hex(32)
@@ -307,6 +284,38 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, c creation) (made *
 	made.State = sandbox.Ready
 	h.config.Progress(c.id, sandbox.Ready, "")
 	return made, nil
+}
+
+// gather finds or makes the parts of a creation that other sandboxes use too: the network, the image, and the server,
+// which it returns.
+func (h *Host) gather(ctx context.Context, spec *sandbox.Spec, learned *facts, c *creation) (binary server, err error) {
+	if err := h.network(ctx, spec.Network); err != nil {
+		return binary, err
+	}
+	h.config.Progress(c.id, sandbox.Pending, "the image "+spec.Image)
+	arch, err := h.image(ctx, spec)
+	if err != nil {
+		return binary, err
+	}
+	if binary, err = h.serverFor(arch); err != nil {
+		return binary, err
+	}
+	h.config.Progress(c.id, sandbox.Pending, "the server for "+arch)
+	c.binary, c.name, c.controller, c.created, c.cpus = binary.sum, spec.Name, h.controller, time.Now(), learned.cpus
+	c.remapped, c.terminals = learned.remapped, learned.terminals
+	if c.volume, err = h.delivery(ctx, binary, spec.Image); err != nil {
+		return binary, err
+	}
+	if spec.Network == "none" && !learned.socket {
+		return binary, sandbox.Invalid("without a network the sandbox is reached by a socket, and this engine does not support one")
+	}
+	if spec.Policy != nil {
+		if err := h.keepsPolicies(learned, spec.Runtime); err != nil {
+			return binary, err
+		}
+		c.egressDir = h.state.egressRun(c.id)
+	}
+	return binary, nil
 }
 
 // delivery is the volume that holds the server, or nothing where it has to be
@@ -399,7 +408,7 @@ func (h *Host) network(ctx context.Context, name string) error {
 	return err
 }
 
-// image makes sure that the image is there and tells its architecture.
+// image makes sure that the image is there and returns its architecture.
 func (h *Host) image(ctx context.Context, spec *sandbox.Spec) (arch string, err error) {
 	look := func() (image.InspectResponse, error) {
 		return safely(ctx, "looking for image "+spec.Image, func() (image.InspectResponse, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -45,11 +46,7 @@ func (h *Host) launch(ctx context.Context, s *instance, n stateFile) error {
 		return h.startError(ctx, s, "", err)
 	}
 	defer release()
-	over := make(chan struct{})
-	watching := make(chan struct{})
-	defer func() { close(over); <-watching }()
-	go func() { // ends with this function
-		defer close(watching)
+	defer channel.Go(func(over <-chan struct{}) {
 		select {
 		case status := <-exited:
 			died(fmt.Errorf("the server ended with status %d", status.StatusCode))
@@ -57,7 +54,7 @@ func (h *Host) launch(ctx context.Context, s *instance, n stateFile) error {
 			h.config.Logger.DebugContext(ctx, "cannot watch a container", "sandbox", s.ID, "error", err)
 		case <-over:
 		}
-	}()
+	})()
 	for _, next := range []struct {
 		step string
 		do   func(context.Context) error
@@ -202,7 +199,7 @@ func (h *Host) listening(ctx context.Context, s *instance) error {
 	}, fs.ErrNotExist)
 }
 
-// settled tells whether a connection that was opened leads to a server. On a
+// settled reports whether a connection that was opened leads to a server. On a
 // published port the engine's proxy accepts every connection, and closes those that
 // no process in the sandbox accepts; a server waits for the request.
 func settled(conn net.Conn, transport string) error {

@@ -205,7 +205,7 @@ func within(source, forbidden, why string) string {
 	return ""
 }
 
-// under tells whether p lies below dir.
+// under reports whether p lies below dir.
 func under(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
 // checkTarget refuses places that the sandbox needs for itself.

@@ -286,7 +286,7 @@ func securityOpts(own []string) []string {
 	return all
 }
 
-// gainsPrivileges tells whether set-uid programs in the sandbox gain privileges.
+// gainsPrivileges reports whether set-uid programs in the sandbox gain privileges.
 func gainsPrivileges(securityOpts []string) bool {
 	return slices.ContainsFunc(securityOpts, func(opt string) bool {
 		kind, value := splitOpt(opt)

@@ -29,7 +29,7 @@ type server struct {
 	size      int64
 }
 
-// outdated tells whether new sandboxes get another server than the one with a sum.
+// outdated reports whether new sandboxes get another server than the one with a sum.
 func (h *Host) outdated(sum string) bool {
 	for arch := range h.config.Servers {
 		if s, err := h.serverFor(arch); err != nil || s.sum == sum {
