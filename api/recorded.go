@@ -8,10 +8,10 @@ import (
 
 // Headers of actions.
 const (
-	// IdempotencyHeader is the idempotency key of an action, bare or in quotes.
-	IdempotencyHeader = "Idempotency-Key"
-	// MCPActionID is the same in the _meta of an MCP tool call, and in that of its result.
-	MCPActionID = "actiond/id"
+	// IdentityHeader is the idempotency key of an action, bare or in quotes.
+	IdentityHeader = "Idempotency-Key"
+	// MCPIdentity is the same in the _meta of an MCP tool call, and in that of its result.
+	MCPIdentity = "actiond/id"
 	// ActionHeader is the same in an answer, and ReplayedHeader is "true" in an answer that was
 	// recorded before.
 	ActionHeader   = "X-Action-Id"

@@ -276,7 +276,7 @@ func (g *Gateway) notPassed(r *http.Request, err error) error {
 	s := destinationOf(ctx).to.current()
 	if errors.Is(context.Cause(ctx), errStopping) {
 		status := http.StatusInternalServerError
-		if r.Header.Get(api.IdempotencyHeader) != "" {
+		if r.Header.Get(api.IdentityHeader) != "" {
 			status = http.StatusBadGateway // on which a client asks again, through another gateway
 		}
 		return refuse(status, "The gateway is shutting down and did not wait for the outcome, which is unknown")

@@ -286,7 +286,7 @@ func TestRefusedCallNamesNoID(t *testing.T) {
 		q := post("/mcp?dialect=gemini", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"file_path":"/f"},"_meta":`+meta+`}}`)
 		q.header = map[string]string{"Accept": "application/json, text/event-stream"}
 		w := q.send(s)
-		if !strings.Contains(w.Body.String(), `"isError":true`) || strings.Contains(w.Body.String(), api.MCPActionID) != want {
+		if !strings.Contains(w.Body.String(), `"isError":true`) || strings.Contains(w.Body.String(), api.MCPIdentity) != want {
 			t.Errorf("%s: got %s", meta, w.Body)
 		}
 	}

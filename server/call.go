@@ -85,7 +85,7 @@ func (c *call) identify(r *http.Request, body []byte) error {
 	case err != nil:
 		return err
 	case id != "" && inBody && id != c.Request.Key:
-		return api.BadRequest(fmt.Sprintf("The header %s and the body name different ids: send one", api.IdempotencyHeader))
+		return api.BadRequest(fmt.Sprintf("The header %s and the body name different ids: send one", api.IdentityHeader))
 	case id != "":
 		c.ID, c.clientKey = id, true
 	case inBody:
@@ -103,7 +103,7 @@ func (c *call) identify(r *http.Request, body []byte) error {
 // keyOf returns the id in the header, "" without one. It may be in the
 // quotes of a structured field.
 func keyOf(r *http.Request) (string, error) {
-	sent := r.Header[api.IdempotencyHeader]
+	sent := r.Header[api.IdentityHeader]
 	if len(sent) == 0 {
 		return "", nil
 	}
@@ -116,7 +116,7 @@ func keyOf(r *http.Request) (string, error) {
 		err = errors.New("there is more than one")
 	}
 	if err != nil {
-		return "", api.BadRequest(fmt.Sprintf("header %s: %v", api.IdempotencyHeader, err))
+		return "", api.BadRequest(fmt.Sprintf("header %s: %v", api.IdentityHeader, err))
 	}
 	return key, nil
 }

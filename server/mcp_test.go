@@ -458,9 +458,9 @@ func TestOfferedToolAbandoned(t *testing.T) {
 	}{
 		{"2026-07-28", nil, true},
 		{"2026-07-28", mcp.Meta{"progressToken": "t"}, true},
-		{"2026-07-28", mcp.Meta{api.MCPActionID: "mine"}, false},
+		{"2026-07-28", mcp.Meta{api.MCPIdentity: "mine"}, false},
 		{"2025-11-25", nil, false},
-		{"2025-11-25", mcp.Meta{api.MCPActionID: "mine"}, false},
+		{"2025-11-25", mcp.Meta{api.MCPIdentity: "mine"}, false},
 	} {
 		l := newLasting()
 		url, left := serveLasting(t, l)
@@ -499,7 +499,7 @@ func TestOfferedToolByIdentity(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			ended := make(chan struct{})
 			go func() {
-				_, _ = session.CallTool(ctx, bashCall(mcp.Meta{api.MCPActionID: id}))
+				_, _ = session.CallTool(ctx, bashCall(mcp.Meta{api.MCPIdentity: id}))
 				close(ended)
 			}()
 			<-l.began
@@ -524,14 +524,14 @@ func TestOfferedToolByIdentity(t *testing.T) {
 			{"one", "make all", `Idempotency-Key: the id "one" was sent before with another body; a new action needs a new id`, true},
 			{"a\nb", "make", `_meta "actiond/id": `, true},
 		} {
-			call := bashCall(mcp.Meta{api.MCPActionID: test.id})
+			call := bashCall(mcp.Meta{api.MCPIdentity: test.id})
 			call.Arguments = map[string]any{"command": test.command}
 			result, err := session.CallTool(t.Context(), call)
 			if err != nil {
 				t.Fatal(err)
 			}
 			text := result.Content[0].(*mcp.TextContent).Text
-			if !strings.HasPrefix(text, test.text) || result.IsError != test.isError || test.id != "a\nb" && result.Meta[api.MCPActionID] != test.id {
+			if !strings.HasPrefix(text, test.text) || result.IsError != test.isError || test.id != "a\nb" && result.Meta[api.MCPIdentity] != test.id {
 				t.Errorf("%s, %+v: got %q, %v, %v", revision, test, text, result.IsError, result.Meta)
 			}
 		}

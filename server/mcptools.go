@@ -184,7 +184,7 @@ func (s *Server) callMCPTool(ctx context.Context, o *offered, req *mcp.CallToolR
 		result.IsError, result.Content = true, []mcp.Content{&mcp.TextContent{Text: api.NewRefusal(refusal, "").Detail}}
 	}
 	if id != "" {
-		result.Meta = mcp.Meta{api.MCPActionID: id}
+		result.Meta = mcp.Meta{api.MCPIdentity: id}
 	}
 	if changes != nil && err == nil && result.Meta != nil {
 		result.Meta[api.MCPChanges] = changes
@@ -269,10 +269,10 @@ func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, 
 		return nil, api.BadRequest(err.Error())
 	}
 	c := s.toolCall(sent)
-	if value, ok := params.Meta[api.MCPActionID]; ok {
+	if value, ok := params.Meta[api.MCPIdentity]; ok {
 		key, _ := value.(string)
 		if err := api.CheckKey(key); err != nil {
-			return nil, api.BadRequest(fmt.Sprintf("_meta %q: %v", api.MCPActionID, err))
+			return nil, api.BadRequest(fmt.Sprintf("_meta %q: %v", api.MCPIdentity, err))
 		}
 		c.Request.Key = key
 	}

@@ -26,7 +26,7 @@ import (
 // Each file is opened with the rights of the sandbox's user, never with others: the
 // archive may be for a path that an agent has made lead elsewhere.
 func (s *Server) unpackArchive(w http.ResponseWriter, r *http.Request) error {
-	if len(r.Header[api.IdempotencyHeader]) == 0 {
+	if len(r.Header[api.IdentityHeader]) == 0 {
 		return s.working(s.unpackStream)(w, r)
 	}
 	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return s.readArchive(r, begun) })
@@ -92,7 +92,7 @@ func (s *Server) untar(name string, create bool, archived io.Reader) (entries in
 }
 
 // readArchive receives an archive whole, so that a body that is cut does nothing, and its hash
-// tells whether it is the one that came with the id before.
+// reports whether it is the one that came with the id before.
 func (s *Server) readArchive(r *http.Request, begun time.Time) (*call, error) {
 	name, create, err := s.unpackTarget(r)
 	if err != nil {

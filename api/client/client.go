@@ -331,7 +331,7 @@ func (c *Client) MCP(
 	query := url.Values{"dialect": {dialect}, "session": {session}}
 	header := mcpHeader(message)
 	if id != "" {
-		header.Set(api.IdempotencyHeader, id)
+		header.Set(api.IdentityHeader, id)
 	}
 	answer, err := c.send(ctx, header, http.MethodPost, "/mcp?"+query.Encode(), "application/json",
 		bytes.NewReader(message))
@@ -601,7 +601,7 @@ func (c *Client) send(
 	if header != nil {
 		request.Header = header
 	}
-	if header.Get(api.IdempotencyHeader) != "" {
+	if header.Get(api.IdentityHeader) != "" {
 		request.GetBody = nil // otherwise the transport sends it again, perhaps to another server
 	}
 	if contentType != "" {

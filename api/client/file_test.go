@@ -106,7 +106,7 @@ func TestTrees(t *testing.T) {
 	t.Parallel()
 	var got []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(api.IdempotencyHeader) == "" {
+		if r.Header.Get(api.IdentityHeader) == "" {
 			t.Errorf("%s has no identity", r.RequestURI)
 		}
 		got = append(got, r.Method+" "+r.RequestURI)

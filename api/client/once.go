@@ -50,7 +50,7 @@ func (c *Client) once(ctx context.Context, key string, progress *uint64, send fu
 	var first error
 	seen := *progress
 	for tries := 1; ; tries++ {
-		err := send(http.Header{api.IdempotencyHeader: {key}})
+		err := send(http.Header{api.IdentityHeader: {key}})
 		lost := broken(ctx, err) || unanswered(err) || first != nil && refusedForNow(err)
 		if err == nil || !lost || first == nil && notSent(err) {
 			return err

@@ -221,7 +221,7 @@ func TestAttempt(t *testing.T) {
 		}
 		asked = append(asked, r.Method+" "+r.URL.Path)
 		if len(asked) == 1 {
-			key = r.Header.Get(api.IdempotencyHeader)
+			key = r.Header.Get(api.IdentityHeader)
 			write(t, w, `{"event":"output","seq":1,"offset":0,"text":"a"}`+"\n")
 			return
 		}

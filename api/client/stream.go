@@ -73,7 +73,7 @@ func (c *Client) follow(
 	var answer *answer
 	var err error
 	if at.last > 0 {
-		rest := fmt.Sprintf("%s/events?after=%d", actionPath(header.Get(api.IdempotencyHeader)), at.last)
+		rest := fmt.Sprintf("%s/events?after=%d", actionPath(header.Get(api.IdentityHeader)), at.last)
 		answer, err = c.send(ctx, header.Clone(), http.MethodGet, rest, "", nil)
 	}
 	if failed, ok := errors.AsType[*StatusError](err); at.last == 0 || ok && (failed.Status == http.StatusNotFound || failed.Status == http.StatusBadRequest) {

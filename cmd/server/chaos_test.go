@@ -494,11 +494,11 @@ func (c *chaos) byPosts(ctx context.Context, a *chaosAction) verdict {
 		body = bytes.Replace(body, []byte(`"action":{`), []byte(`"action":{"source":"agent","message":"Running command",`), 1)
 	case "tool":
 		path = "/v1/tools/call"
-		header.Set(api.IdempotencyHeader, a.word)
+		header.Set(api.IdentityHeader, a.word)
 		body, err = api.EncodeToolCall(api.ToolCall{Name: "execute_bash", Arguments: fmt.Sprintf(`{"command": %q}`, a.line(c)), Session: a.session, Timeout: r.Timeout})
 	case "put": // a second one would be refused
 		method, path = http.MethodPut, "/v1/files?"+url.Values{"path": {a.file(c)}}.Encode()
-		header = http.Header{api.IdempotencyHeader: {a.word}, "If-None-Match": {"*"}}
+		header = http.Header{api.IdentityHeader: {a.word}, "If-None-Match": {"*"}}
 		body = []byte(a.want())
 	}
 	if err != nil {
