@@ -32,6 +32,7 @@ import (
 	"github.com/actiond/actiond/executor/process"
 	"github.com/actiond/actiond/executor/search"
 	"github.com/actiond/actiond/executor/waiting"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/mark"
@@ -349,19 +350,13 @@ func onCancel(w api.Watch, end func()) (stop func()) {
 	if w.Cancelled == nil {
 		return func() {}
 	}
-	over := make(chan struct{})
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
+	return channel.Go(func(over <-chan struct{}) {
 		select {
 		case <-w.Cancelled:
 			end()
 		case <-over:
 		}
 	})
-	return func() {
-		close(over)
-		waiting.Wait()
-	}
 }
 
 // codeUnsupported is the machine word for actions that this sandbox cannot carry out.
@@ -481,7 +476,7 @@ func environment(env []string, user *identity.User, owners map[string]string) []
 	return out
 }
 
-// secret tells whether a variable is the server's own.
+// secret reports whether a variable is the server's own.
 func secret(name string) bool {
 	switch name {
 	case "SESSION_API_KEY", "PWD", "OLDPWD", "SHLVL", "_":
