@@ -100,7 +100,7 @@ func (r *Run) owns(o api.Origin, until time.Time) bool {
 }
 
 // programID returns the process id of the program of an exec; 0 where it has none. A program may ask
-// for a connection before its action is told that it runs.
+// for a connection before its action learns that it runs.
 func (r *Run) programID(until time.Time) int {
 	select {
 	case <-r.started:

@@ -14,7 +14,8 @@ import (
 // restoreTime is how long a restore and an attempt wait for contents of the present.
 const restoreTime = 10 * time.Second
 
-// canUndo refuses what needs contents where none are kept, which the first state tells.
+// canUndo refuses work that needs contents where none are kept, which is known with the
+// first state.
 func (m *Manager) canUndo(ctx context.Context) error {
 	why := "the server follows no changes, see --changes"
 	if w := m.effects.workspace; w != nil {

@@ -16,7 +16,7 @@ const (
 
 // Watching selects the changes that a watcher gets.
 type Watching struct {
-	// Since is the state from which on changes are told; 0 is the present.
+	// Since is the state from which on changes are reported; 0 is the present.
 	Since uint64
 	// Path leaves out the changes that are not at or below it; "" leaves out none.
 	Path string

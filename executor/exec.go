@@ -17,8 +17,8 @@ import (
 	"github.com/actiond/actiond/executor/process"
 )
 
-// exec starts a program, tells its output unless w.Output is nil, and waits for its end as
-// long as the request says.
+// exec starts a program, reports its output unless w.Output is nil, and waits for its end
+// as long as the request says.
 func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, w api.Watch) (api.Observation, error) {
 	until := proc.Never
 	if l, ok := limit(req); ok {

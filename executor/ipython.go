@@ -53,8 +53,8 @@ func newNotebook(cfg Config) *notebook.Notebook {
 	return notebook.New(n)
 }
 
-// ipython runs a cell in the kernel of its session and tells its output, unless w.Output
-// is nil.
+// ipython runs a cell in the kernel of its session and reports its output, unless
+// w.Output is nil.
 func (e *Executor) ipython(
 	ctx context.Context, a api.IPythonAction, req api.Request, w api.Watch, t *turn,
 ) (api.Observation, error) {

@@ -35,7 +35,7 @@ func (s *screen) length() int {
 	return s.text.Len()
 }
 
-// asks tells whether a prompt was the last that came. What is typed before it may
+// asks reports whether a prompt was the last that came. What is typed before it may
 // go to the command that is just ending.
 func (s *screen) asks() bool {
 	s.mu.Lock()

@@ -488,7 +488,7 @@ func TestDockerKilled(t *testing.T) {
 }
 
 // killedBefore lets a child create or claim a sandbox and die before a step,
-// and checks what is left. It tells whether the child died.
+// and checks what is left. It reports whether the child died.
 func killedBefore(t *testing.T, what string, step int) bool {
 	t.Helper()
 	name := fmt.Sprintf("%s killed before step %d", what, step)

@@ -141,7 +141,7 @@ func onlyRegular(name string, info fs.FileInfo) error {
 	return refuseFile(code, name, "%q is not a file but %s", name, fileKind(info.Mode()))
 }
 
-// wantsTag tells whether a file is to be hashed before it is sent.
+// wantsTag reports whether a file is to be hashed before it is sent.
 func wantsTag(r *http.Request, size int64) bool {
 	h := r.Header
 	asks := r.Method == http.MethodHead || h.Get("If-Match") != "" || h.Get("If-None-Match") != "" ||

@@ -28,7 +28,7 @@ func forwardedPrefix(r *http.Request) (string, error) {
 	return prefix, nil
 }
 
-// unplain tells whether a character means something in an address.
+// unplain reports whether a character means something in an address.
 func unplain(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-._~", c)
 }

@@ -68,7 +68,7 @@ func (l *life) end() {
 }
 
 // watch returns the reason to end when a limit is reached, or "" when ctx ends.
-// running tells whether something goes on that is no request.
+// running reports whether something goes on that is no request.
 func (l *life) watch(ctx context.Context, running func() bool) string {
 	for {
 		due, reason := l.next(running())
@@ -100,9 +100,9 @@ func (l *life) thawed() {
 	l.since = time.Now()
 }
 
-// next tells when to look again, or that a limit is reached and which. What
-// runs now is work up to now: its end is not reported, so the next look is a
-// whole limit later.
+// next returns when to look again, or which limit is reached. What runs now is
+// work up to now: its end is not reported, so the next look is a whole limit
+// later.
 func (l *life) next(running bool) (due time.Time, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +133,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// running tells whether a command or a cell goes on, also one whose observation was sent.
+// running reports whether a command or a cell goes on, also one whose observation was sent.
 func (s *Server) running() bool {
 	for _, session := range s.cfg.Executor.Sessions() {
 		if session.State == "busy" {

@@ -147,10 +147,10 @@ func (s *Server) relay(ctx context.Context, ws *websocket.Conn, conn net.Conn) {
 	_ = conn.Close() // the other direction ends
 	cut := time.AfterFunc(answerTime, func() { _ = ws.CloseNow() })
 	defer cut.Stop()
-	_ = ws.Close(tunnelEnd(err)) // a client that is gone already is told nothing
+	_ = ws.Close(tunnelEnd(err)) // a client that is gone already gets nothing
 }
 
-// tunnelEnd tells a client why a tunnel ends.
+// tunnelEnd says why a tunnel ends.
 func tunnelEnd(err error) (websocket.StatusCode, string) {
 	switch {
 	case err == nil, errors.Is(err, errClientLeft):
@@ -164,8 +164,8 @@ func tunnelEnd(err error) (websocket.StatusCode, string) {
 }
 
 // toPort writes the client's messages to the port until it leaves. An empty message says that no
-// more comes, of which done is told. The end of ctx would cut the connection before its
-// last message.
+// more comes, which done reports. The end of ctx would cut the connection before its last
+// message.
 func toPort(ctx context.Context, ws *websocket.Conn, conn net.Conn, count func(int), done func()) error {
 	over := false
 	ws.SetReadLimit(-1) // a message is passed on as it comes

@@ -92,7 +92,7 @@ func (s *Server) asUser(work func() error) (refusal, err error) {
 	return nil, err
 }
 
-// mayOverrule tells whether err is the refusal of a right that the server may use
+// mayOverrule reports whether err is the refusal of a right that the server may use
 // instead. A server without a key is reached by the agent too.
 func (s *Server) mayOverrule(err error) bool {
 	return s.cfg.Owner != nil && s.locked() && errors.Is(err, fs.ErrPermission)
@@ -182,7 +182,7 @@ func openOld(root *os.Root, name string) (*os.File, error) {
 	return nil, nil //nolint:nilnil // it does not exist
 }
 
-// keepsInode tells whether a file is more than its bytes: other names lead to it,
+// keepsInode reports whether a file is more than its bytes: other names lead to it,
 // attributes hang on it, or the name is a link to it.
 func keepsInode(root *os.Root, name string, f *os.File, info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
@@ -316,7 +316,7 @@ func (s *Server) replaceAsServer(dir *os.File, full string, a incomingFile) erro
 	return t.Rename(base)
 }
 
-// kernelFiles tells whether a directory is on a file system that configures the
+// kernelFiles reports whether a directory is on a file system that configures the
 // kernel.
 func kernelFiles(dir *os.File) bool {
 	var st unix.Statfs_t

@@ -147,7 +147,7 @@ func (s *Server) admits(r *http.Request) error {
 	return s.owner.check(keys[0])
 }
 
-// locked tells whether there is a key to ask for, or will be.
+// locked reports whether there is a key to ask for, or will be.
 func (s *Server) locked() bool { return s.cfg.Key != "" || s.cfg.Claim }
 
 // sameOrigin refuses requests that a foreign web page makes a browser send. Without a
@@ -169,13 +169,13 @@ func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// fromBrowser tells whether a browser may have sent a request: all of them say
+// fromBrowser reports whether a browser may have sent a request: all of them say
 // what language they like, whatever a page's script asks for.
 func fromBrowser(r *http.Request) bool {
 	return len(r.Header["Accept-Language"]) > 0 || len(r.Header["Origin"]) > 0
 }
 
-// renamed tells whether a request came over the loopback interface to another name
+// renamed reports whether a request came over the loopback interface to another name
 // than localhost, as after a web page had its name changed to mean this machine.
 func renamed(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)

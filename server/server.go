@@ -96,11 +96,12 @@ type Config struct {
 	Attach func(ctx context.Context, session string, types bool) (Terminal, error)
 	// MCP is nil where no MCP servers can be kept.
 	MCP MCP
-	// Ports is nil where no port is told or forwarded.
+	// Ports is nil where no port is listed or forwarded.
 	Ports Ports
 	// Workspace is nil where no changes are followed.
 	Workspace Workspace
-	// Clients is nil where no denial of the network policy is told to its action.
+	// Clients is nil where denials of the network policy are not attributed to
+	// actions.
 	Clients Clients
 	// Journal records the actions; nil records in memory. The caller closes it after
 	// Serve.
@@ -124,7 +125,7 @@ type Config struct {
 	// without work. 0 means never. A claim brings its own.
 	TTL, Idle time.Duration
 	// WorkingDir is the absolute path that relative paths of files are joined to, and User the
-	// name of the sandbox's user, or its id. Both are told in /server_info.
+	// name of the sandbox's user, or its id. Both are in /server_info.
 	WorkingDir string
 	User       string
 	// As runs a function, which starts no goroutines, with the rights of the
@@ -164,7 +165,7 @@ type Config struct {
 	// ResolverAddress is the address of the resolver, where the claim asks for one. Default
 	// [front.ResolverAddress].
 	ResolverAddress string
-	// Version is told in /server_info and in the metrics.
+	// Version is in /server_info and in the metrics.
 	Version string
 	// TempDir is where uploads are buffered: a state directory, which the agent
 	// cannot fill. Empty means os.TempDir.

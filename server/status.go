@@ -19,7 +19,7 @@ func (s *Server) ready() error {
 	return s.cfg.Executor.Ready()
 }
 
-// alive tells clients that they may begin. Until then it answers 500, the only
+// alive reports that clients may begin. Until then it answers 500, the only
 // status that every client takes for "not yet".
 func (s *Server) alive(w http.ResponseWriter, _ *http.Request) error {
 	if err := s.ready(); err != nil {

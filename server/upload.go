@@ -160,7 +160,7 @@ func (s *Server) receive(r *http.Request, buffer *os.File, result *api.UploadRes
 	return 0, invalid("body: has more than %d fields", maxParts)
 }
 
-// formError tells a broken connection from a broken form.
+// formError distinguishes a broken connection from a broken form.
 func formError(r *http.Request, err error) error {
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	if tooLarge || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.ErrUnexpectedEOF) || r.Context().Err() != nil {

@@ -160,7 +160,7 @@ type log struct {
 
 // Open opens a journal, and makes its directory if it is not there. The error is
 // ErrLocked or ErrNewer where the directory must not be used; a damaged journal is read
-// as far as possible, and [Journal.Problem] tells. The caller must call Close.
+// as far as possible, and [Journal.Problem] reports it. The caller must call Close.
 func Open(cfg Config) (*Journal, error) {
 	j, load, err := Begin(cfg)
 	if err == nil {

@@ -66,7 +66,7 @@ func install(args []string) error {
 	return nil
 }
 
-// relative tells whether a name is not absolute, as that of a flag.
+// relative reports whether a name is not absolute, as that of a flag.
 func relative(name string) bool { return !filepath.IsAbs(name) }
 
 // awaitLent returns once the file is there. It runs in the container that lends it, and

@@ -148,7 +148,8 @@ func copyHashed(to io.Writer, from io.Reader) (sum func() hash, size int64, err 
 	}
 }
 
-// readUp reads until b is full. Unlike io.ReadFull it tells the end from a body that was cut.
+// readUp reads until b is full. Unlike io.ReadFull it distinguishes the end from a body that
+// was cut.
 func readUp(from io.Reader, b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		var m int

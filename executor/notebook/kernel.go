@@ -301,7 +301,7 @@ func (k *kernel) end() string {
 	return fmt.Sprintf("ended with status %d", k.state.ExitCode())
 }
 
-// over tells whether the process has ended.
+// over reports whether the process has ended.
 func (k *kernel) over() bool { return channel.Closed(k.dead) }
 
 // homeless reports whether the directory that the kernel is in was removed. Another

@@ -200,7 +200,7 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// asksExit tells whether a cell's reply says that it called exit.
+// asksExit reports whether a cell's reply says that it called exit.
 func (m message) asksExit() bool {
 	var c content
 	if err := json.Unmarshal(m.content, &c); err != nil {
@@ -214,7 +214,7 @@ func (m message) asksExit() bool {
 	return false
 }
 
-// tellsInterrupt tells whether a message shows that the cell was interrupted: as
+// tellsInterrupt reports whether a message shows that the cell was interrupted: as
 // a traceback, or in a word where a second interrupt cut that short.
 func (m message) tellsInterrupt() bool {
 	var c content
@@ -222,7 +222,7 @@ func (m message) tellsInterrupt() bool {
 		json.Unmarshal(m.content, &c) == nil && strings.TrimSpace(c.Text) == "KeyboardInterrupt"
 }
 
-// addTo adds the data of a message to a cell's output, and tells whether it
+// addTo adds the data of a message to a cell's output, and reports whether it
 // says that the kernel is idle.
 func (m message) addTo(o *output) (idle bool) {
 	switch m.Type {

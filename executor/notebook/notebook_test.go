@@ -322,7 +322,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// alive tells whether a process runs; a zombie does not.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid string) bool {
 	data, err := os.ReadFile("/proc/" + pid + "/stat")
 	return err == nil && !strings.Contains(string(data), ") Z ")

@@ -38,7 +38,7 @@ func candidates(env []string) []string {
 	return found
 }
 
-// installed tells whether ipykernel lies where program would look for it first.
+// installed reports whether ipykernel lies where program would look for it first.
 // No process is started; false may be wrong.
 func installed(program string) bool {
 	prefix := filepath.Dir(filepath.Dir(program))

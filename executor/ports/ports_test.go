@@ -68,7 +68,7 @@ func start(t *testing.T, at string) (port uint16, pid int) {
 	return uint16(number), cmd.Process.Pid
 }
 
-// echo tells whether a port is reached and answers.
+// echo reports whether a port is reached and answers.
 func echo(t *testing.T, f *ports.Finder, port uint16) error {
 	t.Helper()
 	conn, err := f.Dial(t.Context(), port)

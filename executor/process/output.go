@@ -108,7 +108,7 @@ func (p *Process) take(stream Stream, data []byte) {
 	}
 }
 
-// begin tells that the program runs.
+// begin reports that the program runs.
 func (p *Process) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -253,7 +253,7 @@ func TestMaxRSS(t *testing.T) {
 	}
 }
 
-// alive tells whether a process is there and not dead.
+// alive reports whether a process is there and not dead.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !bytes.Contains(stat, []byte(") Z "))

@@ -42,7 +42,7 @@ type mortal struct {
 
 var errDead = errors.New("the caller died")
 
-// step tells whether a step is carried out, and whether the caller gets the answer.
+// step reports whether a step is carried out, and whether the caller gets the answer.
 func (m *mortal) step(name string) (do, tell bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

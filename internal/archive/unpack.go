@@ -26,7 +26,7 @@ type Unpacker struct {
 	// Top is the beginning of all names, which is Root itself; "" for none, "/" for
 	// names that begin with a slash.
 	Top string
-	// NewRoot tells that Root gets the mode and time that the archive has for it.
+	// NewRoot says that Root gets the mode and time that the archive has for it.
 	NewRoot bool
 	// One refuses archives of more than one member.
 	One bool
@@ -300,7 +300,7 @@ func (u *Unpacker) fill(f *os.File, content io.Reader, size int64) error {
 	return f.Truncate(size)
 }
 
-// replaceable tells whether a file or link is at a name. Anything else there is an error.
+// replaceable reports whether a file or link is at a name. Anything else there is an error.
 func replaceable(dir *os.File, name string) (there bool, err error) {
 	stat, err := statAt(dir, name)
 	switch {

@@ -101,7 +101,7 @@ func SHA256(f *os.File, size int64, ended func() error) (string, error) {
 	}
 }
 
-// hasOpenat2 tells whether the kernel, and the sandbox's filter of system calls, has
+// hasOpenat2 reports whether the kernel, and the sandbox's filter of system calls, has
 // openat2.
 var hasOpenat2 = sync.OnceValue(func() bool {
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
@@ -153,7 +153,7 @@ func onProcfs(statfs func(*unix.Statfs_t) error) (bool, error) {
 	return st.Type == unix.PROC_SUPER_MAGIC, nil
 }
 
-// describesSelf tells whether a path on procfs, which has no links, leads to this
+// describesSelf reports whether a path on procfs, which has no links, leads to this
 // process or one of its threads. It is true in doubt.
 func describesSelf(path string) bool {
 	for end := 1; end <= len(path); end++ {

@@ -27,14 +27,14 @@ type Link struct {
 	Path   string // absolute, without a link before its last element
 	UID    int    // its owner
 	Target string
-	// Kernel tells that it is in procfs, where no agent makes links. The owner of
+	// Kernel says that it is in procfs, where no agent makes links. The owner of
 	// /proc/self is that of whatever process looked last.
 	Kernel bool
 
 	above []id
 }
 
-// Below tells whether the link lies below a directory, by whatever path that was
+// Below reports whether the link lies below a directory, by whatever path that was
 // found.
 func (l Link) Below(dir fs.FileInfo) bool { return contains(l.above, dir) }
 
@@ -63,7 +63,7 @@ func (f *File) Path() string { return f.path }
 // Stat returns the present attributes of the file.
 func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 
-// Below tells whether the file lay below a directory when it was opened.
+// Below reports whether the file lay below a directory when it was opened.
 func (f *File) Below(dir fs.FileInfo) bool { return contains(f.above, dir) }
 
 // Reader opens the file for reading. It refuses FIFOs and devices of users other
@@ -83,14 +83,14 @@ func (f *File) Reader() (*os.File, error) {
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// id tells a file from all others of this machine.
+// id distinguishes a file from all others of this machine.
 type id struct{ dev, ino uint64 }
 
 func idOf(stat *syscall.Stat_t) id {
 	return id{uint64(stat.Dev), stat.Ino} //nolint:unconvert // a Dev has another type on other systems
 }
 
-// contains tells whether dir is one of the directories above.
+// contains reports whether dir is one of the directories above.
 func contains(above []id, dir fs.FileInfo) bool {
 	stat, ok := dir.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -136,7 +136,7 @@ func accountLine(name string) (string, error) {
 // passwd is the list of accounts.
 const passwd = "/etc/passwd"
 
-// unchangeable tells whether a file of /etc is missing, or is on a file system
+// unchangeable reports whether a file of /etc is missing, or is on a file system
 // or behind a mount that this process cannot change.
 func unchangeable(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) ||

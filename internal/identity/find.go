@@ -98,7 +98,7 @@ func eachEntry(name string, fields int, f func(fields []string)) error {
 }
 
 // readDatabase reads a regular file, which may be a link of root's; "" where it is missing. Neither
-// the size nor the time can be chosen by whoever wrote it: files of the kernel have the size 0, and
+// the size nor the time can be chosen by its writer: files of the kernel have the size 0, and
 // others than regular ones are not opened.
 func readDatabase(name string) (string, error) {
 	at, err := hostpath.Open(name, hostpath.OwnLinks)

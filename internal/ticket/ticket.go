@@ -17,7 +17,7 @@ func Sign(key ed25519.PrivateKey, name string) string {
 	return hex.EncodeToString(ed25519.Sign(key, []byte(scope+name)))
 }
 
-// Valid tells whether ticket is that of the sandbox of a name.
+// Valid reports whether ticket is that of the sandbox of a name.
 func Valid(key ed25519.PublicKey, name, ticket string) bool {
 	signature, err := hex.DecodeString(ticket)
 	return err == nil && ed25519.Verify(key, []byte(scope+name), signature)

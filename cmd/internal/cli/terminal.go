@@ -66,8 +66,8 @@ func withTERM(variables map[string]string) map[string]string {
 	return with
 }
 
-// connect makes our terminal raw, tells the other side its size as that changes until ctx is
-// over, and returns what is typed; all of that where there is one.
+// connect makes our terminal raw, reports its size to the other side as that changes until
+// ctx is over, and returns what is typed; all of that where there is one.
 func (t *ownTerminal) connect(ctx context.Context) (typed io.Reader, err error) {
 	t.stop = t.size.follow(ctx)
 	if t.in == nil {
@@ -158,17 +158,17 @@ var errLeft = errors.New("left")
 // pasted, other codes for keys.
 const resetTerminal = "\x1b[0m\x1b[?47l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?2004l\x1b[?1l\x1b>\r\n"
 
-// windowSize tells the other side how large the terminal is. Its methods may be
-// called concurrently.
+// windowSize reports the size of the terminal to the other side. Its methods
+// may be called concurrently.
 type windowSize struct {
 	out    *os.File                   // a terminal; nil where there is none, and the size stays
-	resize func(rows, cols int) error // tells it; a connection that broke is noticed elsewhere
+	resize func(rows, cols int) error // reports it; a connection that broke is noticed elsewhere
 
 	mu         sync.Mutex
 	rows, cols int // as the other side knows them
 }
 
-// send tells the size if it changed.
+// send reports the size if it changed.
 func (w *windowSize) send() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

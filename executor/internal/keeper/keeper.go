@@ -3,7 +3,7 @@
 // replaced when it has ended, and stopped after a time without use.
 //
 // A start goes on without the caller whose time is over: the next caller finds it
-// done, or is told how it failed.
+// done, or gets the error.
 package keeper
 
 import (
@@ -331,7 +331,7 @@ func (k *Keeper[T]) take(ctx context.Context, s *session[T], over <-chan time.Ti
 	} else {
 		k.awaitIdle(s)
 	}
-	if err != nil || ctx.Err() != nil { // the next caller is told
+	if err != nil || ctx.Err() != nil { // the next caller gets the error
 		s.lost = cmp.Or(t.how, t.Lost)
 	}
 	return err

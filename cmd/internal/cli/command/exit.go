@@ -92,7 +92,7 @@ func Absent(err error) error {
 	return err
 }
 
-// ReaderLeft tells whether standard output no longer has a reader, as behind
+// ReaderLeft reports whether standard output no longer has a reader, as behind
 // "| head". That is not a failure.
 func ReaderLeft(err error) bool {
 	failed, ok := errors.AsType[*fs.PathError](err)

@@ -132,7 +132,7 @@ func Client(s *sandbox.Sandbox) (*client.Client, error) {
 	return agent.Client((&patientDial{dial: s.Dial}).to, key)
 }
 
-// Serves tells whether the sandbox's server runs, and its files may change.
+// Serves reports whether the sandbox's server runs, and its files may change.
 func Serves(s *sandbox.Sandbox) bool {
 	switch s.State {
 	case sandbox.Ready, sandbox.Busy, sandbox.Idle, sandbox.Starting, sandbox.Unknown:

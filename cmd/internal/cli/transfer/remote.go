@@ -63,7 +63,7 @@ func Look(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given st
 	return r, command.Conflict("there are too many links at %s in sandbox %s", r.Path, s.ID)
 }
 
-// belowFile tells whether something above path is a file: an engine breaks at such a
+// belowFile reports whether something above path is a file: an engine breaks at such a
 // path and does not say why.
 func belowFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, name string) bool {
 	for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {

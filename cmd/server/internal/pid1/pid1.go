@@ -206,7 +206,7 @@ func (p *initProcess) wait(pause time.Duration) bool {
 	return false
 }
 
-// giveReason tells the platform why the container ends, and takes away what an agent
+// giveReason reports to the platform why the container ends, and takes away what an agent
 // wrote there. Every user may write to the file, and no other process is left that could.
 func giveReason(text string) {
 	if os.Getpid() != 1 {
