@@ -58,7 +58,7 @@ func (m *Manager) BeginAttempt(ctx context.Context, action string) error {
 	if err := m.effects.workspace.Pin(api.Pin{Name: attemptPin, State: state, Time: time.Now(), Note: action}); err != nil {
 		return err
 	}
-	m.capture(ctx, restoreTime) // the action may destroy what is not kept yet
+	m.capture(ctx, restoreTime) // the action may destroy contents that are not kept yet
 	return nil
 }
 

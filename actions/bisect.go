@@ -302,9 +302,9 @@ func (b *Bisect) restorePresent() (problem string) {
 	return ""
 }
 
-// backTo ends a bisect: it restores the present of before, and records what remains different. If that fails or refuses
-// paths, the present becomes a checkpoint, and the error says so. If the process ends meanwhile, the next one recovers.
-// The caller holds the workspace.
+// backTo ends a bisect: it restores the present of before, and records the remaining differences. If that fails or
+// refuses paths, the present becomes a checkpoint, and the error says so. If the process ends meanwhile, the next one
+// recovers. The caller holds the workspace.
 func (m *Manager) backTo(present api.Pin) error {
 	e := m.effects
 	r, err := e.workspace.Restore(present.State, api.RestoreOptions{})

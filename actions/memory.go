@@ -119,7 +119,7 @@ func (r *Run) take(ctx context.Context, n int64) error {
 	}
 	m.Give(r.taken)
 	r.taken = 0
-	if r.call.Held > 0 { // two that wait for what the other one's request has would wait in vain
+	if r.call.Held > 0 { // two that wait for the memory of the other one's request would wait in vain
 		if !m.growing.TryLock() {
 			return errMemory
 		}

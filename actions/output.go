@@ -91,7 +91,7 @@ func (o Output) Stretch() (begin, length int64, err error) {
 func (o Output) Write(w io.Writer, limit int64, begin func(at int64)) {
 	begun, end := false, o.From
 	o.To = math.MaxInt64
-	_ = o.each(func(at int64, data []byte) bool { // what was read before an error is sent
+	_ = o.each(func(at int64, data []byte) bool { // the bytes read before an error are sent
 		switch {
 		case limit == 0 || begun && at > end:
 			return false

@@ -63,7 +63,7 @@ func (m *Manager) Resolve(ref api.StateRef) (uint64, error) {
 	return m.kept(pin.State)
 }
 
-// pin returns what is kept under a name.
+// pin returns the state that is kept under a name.
 func (m *Manager) pin(name string) (p api.Pin, ok bool) {
 	if w := m.effects.workspace; w != nil {
 		for _, p := range w.Pins() {
@@ -147,7 +147,7 @@ func (m *Manager) Restore(ctx context.Context, req api.RestoreRequest, paths []s
 	return m.restore(ctx, req.Force, func() (*api.Restored, error) { return m.carryOut(req, options) })
 }
 
-// carryOut finds out what is restored, and restores it.
+// carryOut finds the paths to restore, and restores them.
 func (m *Manager) carryOut(req api.RestoreRequest, o api.RestoreOptions) (*api.Restored, error) {
 	var from, to uint64
 	var err error
@@ -197,7 +197,8 @@ func (m *Manager) restore(ctx context.Context, force bool, work func() (*api.Res
 	return r, err
 }
 
-// capture waits for the contents of the present, for a while: the answer of a restore names what is missing.
+// capture waits for the contents of the present, for a while: the answer of a restore names the missing
+// ones.
 func (m *Manager) capture(ctx context.Context, limit time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -211,7 +212,7 @@ func (m *Manager) settle(ctx context.Context) {
 	m.effects.workspace.Await(limited)
 }
 
-// restored records what a restore changed, which is nil after an error.
+// restored records the changes by a restore, nil after an error.
 func (e *effects) restored(cause string, r *api.Restored) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -36,7 +36,7 @@ type Run struct {
 	cancelled chan struct{}                       // closed once it is cancelled
 	started   chan struct{}                       // closed once its program was started
 	program   api.Program                         // holds then
-	look      atomic.Pointer[func() *api.Waiting] // finds out what its command does; nil for none
+	look      atomic.Pointer[func() *api.Waiting] // finds out the activity of its command; nil for none
 	denied    atomic.Pointer[tally]               // by the network policy; nil without any
 	done      chan struct{}                       // closed at its end; the fields below hold then
 	answer    Answer

@@ -365,7 +365,7 @@ type decoding struct {
 // wrongMember is a member whose value was not understood.
 type wrongMember struct {
 	name string
-	text string // what is wrong, for messages
+	text string // the mistake, for messages
 	own  string // the same in the words of the value's own type, "" for none
 }
 

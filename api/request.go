@@ -95,7 +95,7 @@ func scanRequest(body []byte) (*sentRequest, error) {
 		return nil, fmt.Errorf("body: %w", err)
 	}
 	r := &sentRequest{}
-	var other jsontext.Value // what came instead of an action object
+	var other jsontext.Value // the value that came instead of an action object
 	err = scan.object(`an object {"action": {…}}`, func(name string) (err error) {
 		switch name {
 		case "action":

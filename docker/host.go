@@ -115,7 +115,7 @@ var (
 type facts struct {
 	local     bool   // the engine mounts directories of this host
 	socket    bool   // and a socket in one can be reached
-	serverUID int    // what uid 0 of a sandbox is on this host
+	serverUID int    // the uid on this host of uid 0 in a sandbox
 	cpus      int    // 0: the engine does not say
 	terminals bool   // a devpts with a limit can be mounted
 	remapped  bool   // users of a sandbox are others on this host

@@ -131,8 +131,8 @@ func (h *Host) start(ctx context.Context, s *instance, mounts []sandbox.Mount) (
 	return func() { _ = fifo.Close() }, nil
 }
 
-// checkMounts compares the mounts of a container that was just started with what
-// is held.
+// checkMounts compares the mounts of a container that was just started with the
+// held ones.
 func (h *Host) checkMounts(ctx context.Context, s *instance, held *heldMounts, serverUID int) error {
 	info, err := h.engine.ContainerInspect(ctx, s.Instance)
 	if err != nil {

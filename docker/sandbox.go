@@ -315,7 +315,7 @@ func (h *Host) lostSocket(s *instance) error {
 	}
 	path := filepath.Join(h.state.runPath(s.origin), filepath.Base(insideSocket))
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // connecting says what is wrong
+		return nil // connecting reports the error
 	}
 	return fmt.Errorf("%w: it runs and its socket %s is gone; run 'runtimectl stop %s', then 'runtimectl start %s'", sandbox.ErrConflict, path, s.ID, s.ID)
 }

@@ -118,7 +118,7 @@ func (s *Server) relay(ctx context.Context, ws *websocket.Conn, conn net.Conn) {
 	var others sync.WaitGroup
 	defer others.Wait()
 	defer end(nil)
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // and what waits for it
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // and calls that wait for it
 	idle := time.AfterFunc(s.tunnels.idle, func() { end(errTunnelIdle) })
 	defer idle.Stop()
 	count := func(direction string) func(int) {

@@ -229,7 +229,7 @@ func (s *Server) overwrite(f *os.File, old fs.FileInfo, a incomingFile) error {
 		return err
 	}
 	if err := reserve(f, a.size); err != nil {
-		_ = f.Truncate(old.Size()) // gives back what was reserved
+		_ = f.Truncate(old.Size()) // gives back the reserved space
 		return err
 	}
 	return s.cfg.WriteInPlace(f, func() error {

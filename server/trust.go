@@ -207,7 +207,7 @@ func (s *Server) writeTrust(dir *os.Root, above, name string, data []byte) error
 
 var errChanged = errors.New("it changed meanwhile")
 
-// replaceBundle replaces the image's bundle. It follows no link, and leaves what is mounted, which may
+// replaceBundle replaces the image's bundle. It follows no link, and leaves mounted files, which may
 // be a file of the host.
 func (s *Server) replaceBundle(root *os.File, name string, old, data []byte) error {
 	above, base := path.Split(name)

@@ -149,7 +149,7 @@ func plan(files []*zip.File, most int64) ([]member, error) {
 				return nil, refuse(http.StatusBadRequest, "The zip has %q as a file and as a directory", up)
 			}
 			if known {
-				break // what is above was looked at, or will be
+				break // the directories above were looked at, or will be
 			}
 			kinds[up] = true
 		}

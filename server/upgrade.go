@@ -204,7 +204,7 @@ func (s *Server) awaitWork(ctx context.Context, wait time.Duration) (left []stri
 }
 
 // execute ends everything, answers on conn, and executes the program that was received. left names
-// what the upgrade cuts off. The error is an *executeError.
+// the work that the upgrade cuts off. The error is an *executeError.
 func (s *Server) execute(ctx context.Context, conn net.Conn, version string, left []string) error {
 	s.actions.SuspendFlow(true) // a program that is to end may wait for a reader
 	defer s.actions.SuspendFlow(false)

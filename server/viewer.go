@@ -101,7 +101,7 @@ func (v *viewer) view(w http.ResponseWriter, r *http.Request) {
 		viewPage(w, http.StatusOK, filepath.Base(path), func() {
 			_, _ = io.WriteString(w, before)
 			content := base64.NewEncoder(base64.StdEncoding, w)
-			_, _ = io.Copy(content, io.LimitReader(f, maxView)) // the page shows what could be read
+			_, _ = io.Copy(content, io.LimitReader(f, maxView)) // the page shows the part that could be read
 			_ = content.Close()
 			_, _ = io.WriteString(w, after)
 		})

@@ -29,7 +29,7 @@ func (t *tool) check(members map[string]any) (values, *Error) {
 
 // checker checks the members of one object.
 type checker struct {
-	label   string // what a member is called
+	label   string // the name for a member
 	params  []param
 	command bool // some are needed by some values of "command" alone
 }

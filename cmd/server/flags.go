@@ -239,9 +239,9 @@ func (o *options) completeDraft(keyFile string) error {
 	return nil
 }
 
-// split takes apart what package flag cannot read: values of --plugins that
-// follow as words of their own, and words between flags. plugins is nil only
-// where they were not asked for.
+// split separates words that package flag cannot read: values of --plugins
+// that follow as words of their own, and words between flags. plugins is nil
+// only where they were not asked for.
 func split(args []string) (flags, positional, plugins []string) {
 	for i := 0; i < len(args); i++ {
 		name, value, joined := strings.Cut(args[i], "=")

@@ -119,9 +119,9 @@ func runServer(ctx context.Context, args, env []string, stderr io.Writer) error 
 		}
 	}
 	logger := newLogger(stderr, opts)
-	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // what libraries log may quote a web server
+	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // messages of libraries may quote a web server
 	var user *identity.User
-	if last != nil { // the agent may have changed since what prepare looks at
+	if last != nil { // the agent may have changed the files that prepare looks at since
 		user = last.User
 		makeAgain(opts.workingDir, user, logger)
 	} else if user, err = prepare(opts, logger); err != nil {

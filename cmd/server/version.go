@@ -5,7 +5,7 @@ import "runtime/debug"
 // release is set by packagers: -ldflags "-X main.release=v1.2.3".
 var release string
 
-// version is the release, or what the module system knows of this build.
+// version is the release, or the module version of this build.
 func version() string {
 	if release != "" {
 		return release

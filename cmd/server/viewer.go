@@ -25,7 +25,7 @@ const viewerURLFile = "/tmp/oh-server-url"
 // startViewer serves the file viewer; stop ends it. As in the reference every
 // server with a port has one. Behind a Unix socket, which the reference does not
 // know, there is one where there is a browser that could look at it. Without it
-// everything else works: what is wrong is logged.
+// everything else works: errors are logged.
 func startViewer(
 	ctx context.Context, opts *options, exec *executor.Executor, user *identity.User, temps *files.Ledger,
 	logger *slog.Logger,

@@ -159,8 +159,8 @@ func (h *history) put(en *entry) error {
 	return err
 }
 
-// makeRoom drops the oldest entries that have so many bytes, and lets the store reclaim what is unused. It reports
-// whether there may be room for need bytes, and drops nothing where all entries would not give that.
+// makeRoom drops the oldest entries that have so many bytes, and lets the store reclaim unused contents. It
+// reports whether there may be room for need bytes, and drops nothing where all entries would not give that.
 func (h *history) makeRoom(s *store.Store, need, drop int64) (bool, error) {
 	h.mu.Lock()
 	if drop > 0 && (h.size < need || len(h.all) == 0) {

@@ -205,7 +205,7 @@ func (g *guard) done() {
 }
 
 // putBackAll puts the old bytes of the files back that an earlier process was writing in place when it ended, reports
-// each, and removes what else is kept from then.
+// each, and removes the other notes from then.
 func (e *Editor) putBackAll(report func(path string, err error)) {
 	if e.kept == nil {
 		return

@@ -352,7 +352,7 @@ func (w *whole) close() {
 	}
 	for _, f := range []*os.File{w.read, w.write} {
 		if f != nil {
-			_ = f.Close() // what was written was flushed
+			_ = f.Close() // the content was flushed
 		}
 	}
 }

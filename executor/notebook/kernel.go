@@ -59,7 +59,7 @@ type kernel struct {
 	state     *os.ProcessState // how the process ended
 	tree      *proc.Tree
 	link      *os.File // see kernel.py
-	errors    *os.File // what the process writes as errors
+	errors    *os.File // the standard error of the process
 	complaint *tail.Buffer
 	shell     *peer
 	iopub     *peer

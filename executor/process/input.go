@@ -45,7 +45,7 @@ type input struct {
 	rest  []byte // of the text that feed writes
 }
 
-// newInput returns an input; text is what feed is to write.
+// newInput returns an input; feed writes text.
 func newInput(file *os.File, terminal bool, text []byte) *input {
 	return &input{file: file, terminal: terminal, turn: make(chan struct{}, 1), rest: text}
 }

@@ -67,7 +67,7 @@ type Process struct {
 	terminal   string        // the path of its terminal, "" where it has none
 	killAt     time.Duration // when its time is over, as [proc.Uptime] returns it; 0 for never
 
-	settling sync.WaitGroup // sources that have not yet delivered what was written before the end
+	settling sync.WaitGroup // sources that have not yet delivered the bytes from before the end
 
 	mu      sync.Mutex   // held while output is called, which may take long
 	output  func(Chunk)  // nil without a listener
@@ -226,8 +226,8 @@ func (p *Process) limit() {
 	}
 }
 
-// end asks the program and all that it started to end, and kills what is left after the
-// grace.
+// end asks the program and all that it started to end, and kills the remaining ones
+// after the grace.
 func (p *Process) end(by string, grace time.Duration) {
 	var reached map[int]bool
 	p.tree.Do(func(root int) {

@@ -74,7 +74,7 @@ func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []f
 	err := proc.Start(cmd)
 	if err == nil {
 		proc.AwaitExit(cmd.Process.Pid)
-		_ = cmd.Cancel() // what it left behind keeps the output open
+		_ = cmd.Cancel() // processes that it left behind keep the output open
 		err = cmd.Wait()
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {

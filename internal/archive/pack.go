@@ -29,7 +29,8 @@ type Packer struct {
 	buf [4 << 10]byte // of entries of a directory; each takes less than 300 bytes
 }
 
-// leftOutRecord is the record of an archive's global headers that says what is left out.
+// leftOutRecord is the record of an archive's global headers that names the files left
+// out.
 const leftOutRecord = "ACTIOND.leftout"
 
 // NoteLeftOut writes a text for LeftOut of the [Unpacker] at the other end. Other
@@ -45,7 +46,7 @@ func (p *Packer) as(work func() error) error {
 	return p.As(work)
 }
 
-// unreadable leaves out what the account may not read, and reports that.
+// unreadable leaves out files that the account may not read, and reports them.
 func (p *Packer) unreadable(name string, err error) bool {
 	if p.As == nil || !errors.Is(err, fs.ErrPermission) {
 		return false

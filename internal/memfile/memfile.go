@@ -24,7 +24,8 @@ import (
 type File struct{ file *os.File }
 
 const (
-	// place is the size of either place, of which only what is written takes up memory.
+	// place is the size of either place, of which only the written part takes up
+	// memory.
 	place = 64 << 20
 	seals = unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
 )
@@ -60,7 +61,7 @@ func Open(fd int) (*File, error) {
 func (m *File) OSFile() *os.File { return m.file }
 
 // Close forgets it here.
-func (m *File) Close() { _ = m.file.Close() } // what was written is there
+func (m *File) Close() { _ = m.file.Close() } // the content is in memory
 
 // Written reports whether a value was stored.
 func (m *File) Written() bool { return m.current() != 0 }

@@ -61,7 +61,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// carry passes on what it reads up to the end of the direction.
+// carry passes on bytes up to the end of the direction.
 func (r *Relay) carry(to net.Conn, from io.Reader, fromA bool, idle *time.Timer) error {
 	buf := buffers.Get().(*[bufferSize]byte) //nolint:forcetypeassert // the pool has no others
 	defer buffers.Put(buf)

@@ -13,7 +13,7 @@ func Bytes(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	// An incomplete character has at most 3 bytes; what is longer is not UTF-8 and
+	// An incomplete character has at most 3 bytes; longer ones are not UTF-8 and
 	// may be cut anywhere.
 	for cut := most; cut > most-utf8.UTFMax && cut >= 0; cut-- {
 		if utf8.RuneStart(s[cut]) {

@@ -13,7 +13,7 @@ type Buffer struct {
 	most int
 
 	mu  sync.Mutex
-	end []byte // what is kept, and up to as much before it
+	end []byte // the kept bytes, and up to as many before them
 	cut bool
 }
 

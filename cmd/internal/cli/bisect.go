@@ -107,7 +107,7 @@ func (p *program) findCulprit(ctx context.Context, c *client.Client, request api
 	if err == nil && last.N > 0 {
 		found.Action, err = actionOf(ctx, c, last.N)
 	}
-	if err != nil { // the result is worth more than what is known of it
+	if err != nil { // the result is worth more than the facts about it
 		say("what is known of it cannot be shown: %v", err)
 	}
 	return found, nil
@@ -170,7 +170,7 @@ func actionOf(ctx context.Context, c *client.Client, n uint64) (*api.RecordedAct
 	return nil, err
 }
 
-// culprit is the result of a bisect, and what is known of the first bad action.
+// culprit is the result of a bisect, with the record of the first bad action.
 type culprit struct {
 	api.BisectEvent
 

@@ -129,8 +129,8 @@ func onlyCancelled(err error) bool {
 	return errors.Is(err, context.Canceled)
 }
 
-// run carries out a command line, says on stderr what went wrong, and returns
-// the exit code.
+// run carries out a command line, prints an error to stderr, and returns the
+// exit code.
 func (p *program) run(ctx context.Context, args []string) int {
 	called, err := p.execute(ctx, args)
 	ended, isExit := errors.AsType[*command.ExitError](err)

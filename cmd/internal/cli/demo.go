@@ -46,7 +46,7 @@ var demoImages = []string{platform.ImageTag, "actiond-base:bookworm", "debian:bo
 // step is one request and its expected result.
 type step struct {
 	say, show string     // for people; show is by default the command of a run
-	needs     string     // what the sandbox must have: "module", "python3", "go", "undo"
+	needs     string     // a need of the sandbox: "module", "python3", "go", "undo"
 	action    api.Action // nil: upload the module, unless there is work
 	work      func(context.Context) (api.Observation, error)
 	seconds   float64  // hard timeout; 0 for none

@@ -13,7 +13,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// dockerHints say what to type for words of docker, kubectl and others that mean something
+// dockerHints are commands for words of docker, kubectl and others that mean something
 // else here, or nothing.
 var dockerHints = map[string]string{
 	"delete":   "use 'runtimectl rm'",
@@ -57,8 +57,8 @@ const (
 	portHint  = "'runtimectl port-forward' reaches a port of a sandbox"
 )
 
-// addDockerAliases lets users of docker type what they are used to, where it means the
-// same here. Help does not show it.
+// addDockerAliases accepts words of docker that mean the same here. Help does not
+// show it.
 func addDockerAliases(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		switch c.Name() {

@@ -58,7 +58,7 @@ const mostEdited = 64 << 20
 
 // remoteFile is a file of a sandbox with the attributes that stay.
 type remoteFile struct {
-	path   string // what links lead to
+	path   string // the file that links lead to
 	header *tar.Header
 	data   []byte
 	found  bool

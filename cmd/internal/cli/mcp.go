@@ -124,7 +124,7 @@ func (b *mcpBridge) take(ctx context.Context, carrying *sync.WaitGroup, line []b
 			} `json:"_meta"`
 		} `json:"params"`
 	}
-	_ = json.Unmarshal(line, &message) // the sandbox says what is wrong with it
+	_ = json.Unmarshal(line, &message) // the sandbox reports the mistake in it
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if line[0] != '{' || !json.Valid(line) {

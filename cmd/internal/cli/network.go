@@ -171,7 +171,7 @@ func (f *networkFlags) change(p *platform.Platform) (func(*sandbox.Network) erro
 	}, nil
 }
 
-// checkSecrets refuses what would change nothing, or has no hosts.
+// checkSecrets refuses secrets that would change nothing, or have no hosts.
 func (f *networkFlags) checkSecrets(policy *egress.Policy, secrets []egress.Secret) error {
 	has := func(name string) bool {
 		return slices.ContainsFunc(policy.Secrets, func(s egress.Secret) bool { return s.Name == name })

@@ -241,7 +241,7 @@ func settled(err error) bool {
 // the terminal put a carriage return before each end of a line.
 type terminalOutput struct {
 	out  io.Writer
-	held bool // a carriage return, until it is known what follows
+	held bool // a carriage return, until the next character is known
 }
 
 // write writes the next part.

@@ -44,7 +44,7 @@ func (p *program) versionLine() string {
 	return fmt.Sprintf("actiond runtimectl %s %s/%s\n", p.Version, runtime.GOOS, runtime.GOARCH)
 }
 
-// version is the release, or what the module system knows of this build.
+// version is the release, or the module version of this build.
 func version(release string) string {
 	if release != "" {
 		return release

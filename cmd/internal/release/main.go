@@ -47,7 +47,7 @@ func main() {
 type release struct {
 	version    string // with the letter v
 	at         time.Time
-	root, work string // directories: the repository, and one for what is not kept
+	root, work string // directories: the repository, and one for temporary files
 	log        io.Writer
 
 	mu        sync.Mutex

@@ -154,7 +154,7 @@ func (s *Store) open() (err error) {
 	return nil
 }
 
-// load reads the headers of a segment, and cuts what is torn behind its last good record.
+// load reads the headers of a segment, and cuts the torn end behind its last good record.
 func (s *Store) load(n uint64, last bool) error {
 	f, err := s.root.OpenFile(segmentName(n), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

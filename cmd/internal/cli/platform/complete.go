@@ -188,7 +188,7 @@ func (p *Platform) CompletePaths(
 	return found, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// completeBy is complete for what the server of a sandbox knows.
+// completeBy is complete for names that the server of a sandbox knows.
 func (p *Platform) completeBy(
 	cmd *cobra.Command, args []string, begun string, find func(ctx context.Context, c *client.Client) ([]string, error),
 ) []cobra.Completion {

@@ -102,8 +102,8 @@ func (p *Platform) RemoveAfter(ctx context.Context, driver sandbox.Driver, s *sa
 	return err
 }
 
-// showOn is a change for Open: the line says what a creation does, and how far the pull
-// of its image is.
+// showOn is a change for Open: the line names the step of a creation, and how far the
+// pull of its image is.
 func showOn(line *output.Progress, image string) func(*Options) {
 	return func(o *Options) {
 		o.Progress = func(_ string, state sandbox.State, waiting string) {
