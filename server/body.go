@@ -31,3 +31,12 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	}
 	return buf.Bytes(), nil
 }
+
+// decodeJSON reads a small body of JSON, and decodes it.
+func decodeJSON[T any](r *http.Request, decode func([]byte) (T, error)) (value T, err error) {
+	body, err := readJSON(r, maxSmallBody)
+	if err != nil {
+		return value, err
+	}
+	return decode(body)
+}

@@ -192,11 +192,7 @@ func onThisClock(t time.Time) time.Time {
 
 // renew gives the sandbox a new deadline.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, maxSmallBody)
-	if err != nil {
-		return err
-	}
-	renewal, err := api.DecodeRenewal(body)
+	renewal, err := decodeJSON(r, api.DecodeRenewal)
 	if err != nil {
 		return err
 	}

@@ -89,11 +89,7 @@ func (s *Server) writeInput(w http.ResponseWriter, r *http.Request) error {
 
 // signalProgram sends a signal to a program.
 func (s *Server) signalProgram(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, maxSmallBody)
-	if err != nil {
-		return err
-	}
-	signal, err := api.DecodeProgramSignal(body)
+	signal, err := decodeJSON(r, api.DecodeProgramSignal)
 	if err != nil {
 		return err
 	}
@@ -110,11 +106,7 @@ func (s *Server) signalProgram(w http.ResponseWriter, r *http.Request) error {
 
 // resizeProgram gives the terminal of a program a size.
 func (s *Server) resizeProgram(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, maxSmallBody)
-	if err != nil {
-		return err
-	}
-	size, err := api.DecodeTTY(body)
+	size, err := decodeJSON(r, api.DecodeTTY)
 	if err != nil {
 		return err
 	}

@@ -13,30 +13,25 @@ import (
 	"github.com/actiond/actiond/internal/channel"
 )
 
-// entered reads a small body of JSON once the request has acquired the semaphore of actions in flight, which leave
+// decodeEntered decodes a small body of JSON once the request has acquired the semaphore of actions in flight, which leave
 // releases.
-func (s *Server) entered(r *http.Request) (body []byte, leave func(), err error) {
+func decodeEntered[T any](s *Server, r *http.Request, decode func([]byte) (T, error)) (req T, leave func(), err error) {
 	if leave, err = s.enter(); err != nil {
-		return nil, nil, err
+		return req, nil, err
 	}
-	if body, err = readJSON(r, maxSmallBody); err != nil {
+	if req, err = decodeJSON(r, decode); err != nil {
 		leave()
-		return nil, nil, err
 	}
-	return body, leave, nil
+	return req, leave, err
 }
 
 // restore brings the workspace back to an earlier state.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
-	body, leave, err := s.entered(r)
+	req, leave, err := decodeEntered(s, r, api.DecodeRestore)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	req, err := api.DecodeRestore(body)
-	if err != nil {
-		return err
-	}
 	paths, err := s.relativePaths("body.paths", req.Paths)
 	if err != nil {
 		return err
@@ -66,15 +61,11 @@ func (s *Server) relativePaths(member string, sent []api.FilePath) ([]string, er
 
 // makeCheckpoint gives the present state a name.
 func (s *Server) makeCheckpoint(w http.ResponseWriter, r *http.Request) error {
-	body, leave, err := s.entered(r)
+	req, leave, err := decodeEntered(s, r, api.DecodeCheckpoint)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	req, err := api.DecodeCheckpoint(body)
-	if err != nil {
-		return err
-	}
 	checkpoint, err := s.actions.Checkpoint(r.Context(), req)
 	if err != nil {
 		return err
@@ -166,15 +157,11 @@ func (s *Server) discardAttempt(w http.ResponseWriter, r *http.Request) error {
 
 // bisect answers with the events of a bisect as they come, as lines of JSON unless the request accepts another form.
 func (s *Server) bisect(w http.ResponseWriter, r *http.Request) error {
-	body, leave, err := s.entered(r)
+	req, leave, err := decodeEntered(s, r, api.DecodeBisect)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	req, err := api.DecodeBisect(body)
-	if err != nil {
-		return err
-	}
 	ctx, giveUp := context.WithCancelCause(r.Context())
 	defer giveUp(nil)
 	begun, err := s.actions.NewBisect(ctx, req)
