@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"time"
 )
 
 // forms are the texts that must not pass, none of them empty.
@@ -32,24 +33,17 @@ func (f forms) find(text []byte) (found []span) {
 	return found
 }
 
-// begun returns the length of the longest end of text with which a form may begin.
-func (f forms) begun(text []byte) int {
-	longest := 0
+// begun returns where in text, from a place on, the first form may begin that text does not end: its first
+// bytes are there, as many as a client must guess at once to see that they are.
+func (f forms) begun(text []byte, from int) int {
+	first := len(text)
 	for _, form := range f {
-		tail := text[max(0, len(text)-len(form)+1):]
-		for len(tail) > longest {
-			at := bytes.IndexByte(tail, form[0])
-			if at < 0 {
-				break
-			}
-			if tail = tail[at:]; bytes.HasPrefix(form, tail) {
-				longest = max(longest, len(tail))
-				break
-			}
-			tail = tail[1:]
+		at := max(from, len(text)-len(form)+1)
+		if i := bytes.Index(text[at:], form[:min(guessed, len(form)/2)]); i >= 0 {
+			first = min(first, at+i)
 		}
 	}
-	return longest
+	return first
 }
 
 func (f forms) longest() int {
@@ -83,31 +77,49 @@ func (f forms) scrub(h map[string][]string) {
 	}
 }
 
-const scrubPortion = 16 << 10 // bytes that are read at once
+const (
+	scrubPortion = 16 << 10               // bytes that are read at once
+	scrubPause   = 100 * time.Millisecond // after which a stream is not held back
+	guessed      = 8                      // see begun
+)
 
-// scrubber is a body in which forms are replaced by asterisks of the same length. Of a stream it holds back
-// nothing but what a form may begin with, so that it is not held up; of a body whose length is known, always
-// as much as a form can have before its last byte, because the sandbox sees what is held back: a host that
-// ends a response with text of the sandbox's would let it find a value piece by piece. It takes scrubPortion
-// and the length of the longest form of memory. It stops echoes: a host that transforms a value, or sends
-// parts of it for a range, still gets it through.
+// scrubber is a body in which forms are replaced by asterisks of the same length. The sandbox sees how a body
+// is cut, and when each part comes, and may have the host send it any text: if that depended on how much of the
+// text a form begins with, it would find a value byte by byte. So what is behind the last byte that no form can
+// have is held back, as much as a form can have before its last byte, whatever it is. Only a stream whose host
+// pauses is passed on without its rest, for which its client may wait. By pauses, which a sandbox can bring
+// about, it may find the first bytes of a form: less than guessed are passed on, and from those on the rest is held
+// back until the host goes on.
+//
+// It takes scrubPortion and the length of the longest form of memory. It stops echoes: a host that transforms
+// a value, or sends parts of it for a range, still gets it through.
 type scrubber struct {
 	io.ReadCloser
 
-	forms  forms
-	stream bool   // its length is not known
-	ended  func() // called once at the end of the body
+	forms   forms
+	longest int
+	stream  bool   // its length is not known
+	ended   func() // called once at the end of the body
 
-	buf       []byte // begins at its first Read
-	at, ready int    // buf[at:ready] is scrubbed and to be returned
-	end       int    // buf[ready:end] is held back as it came
-	hidden    int    // bytes of that which are hidden by a form that began before it
+	buf       []byte       // begins at its first Read
+	at, ready int          // buf[at:ready] is to be returned
+	end       int          // buf[ready:end] is held back
+	settled   int          // no form that begins in buf[:settled] goes on behind buf[:end]
+	found     []span       // forms in buf[:end]; the first may have begun before it
+	coming    chan portion // of a stream that is being read; nil otherwise
+	paused    bool         // nothing came since what could be was passed on
 	err       error
+}
+
+// portion is the result of a Read.
+type portion struct {
+	n   int
+	err error
 }
 
 // scrubBody has a response scrubbed, its trailers as well.
 func scrubBody(res *http.Response, f forms) {
-	res.Body = &scrubber{ReadCloser: res.Body, forms: f, stream: res.ContentLength < 0, ended: func() { f.scrub(res.Trailer) }}
+	res.Body = &scrubber{ReadCloser: res.Body, forms: f, longest: f.longest(), stream: res.ContentLength < 0, ended: func() { f.scrub(res.Trailer) }}
 }
 
 func (s *scrubber) Read(p []byte) (int, error) {
@@ -118,36 +130,96 @@ func (s *scrubber) Read(p []byte) (int, error) {
 		s.fill()
 	}
 	n := copy(p, s.buf[s.at:s.ready])
+	for _, one := range s.found {
+		if from, to := max(0, one.from-s.at), min(n, one.to-s.at); from < to {
+			hide(p[from:to])
+		}
+	}
 	s.at += n
 	return n, nil
 }
 
-// fill reads, and scrubs as much as it can.
+// Close waits for the end of a Read that is under way.
+func (s *scrubber) Close() error {
+	err := s.ReadCloser.Close()
+	if s.coming != nil {
+		<-s.coming
+		s.coming = nil
+	}
+	return err
+}
+
+// fill reads, or waits for a pause, and makes ready what can be passed on.
 func (s *scrubber) fill() {
-	if s.buf == nil {
-		s.buf = make([]byte, s.forms.longest()+scrubPortion)
-	}
-	held := copy(s.buf, s.buf[s.ready:s.end])
-	n, err := s.ReadCloser.Read(s.buf[held:])
-	text := s.buf[:held+n]
-	ready := len(text)
+	got, ok := s.read()
+	text := s.buf[:s.end+got.n]
+	s.end, s.paused = len(text), !ok
 	switch {
-	case err != nil:
-		s.err = err
-		s.ended()
-	case s.stream:
-		ready -= s.forms.begun(text)
+	case got.err == io.EOF: //nolint:errorlint // as by io.Copy
+		s.settled, s.ready = s.end, s.end
+	case ok && got.err == nil:
+		s.settled = max(s.settled, s.end-s.longest+1)
+		for at := s.end; at > s.settled; at-- {
+			if !isVisible(rune(text[at-1])) {
+				s.settled = at
+			}
+		}
+		s.ready = max(s.ready, s.settled)
 	default:
-		ready -= min(ready, max(0, s.forms.longest()-1))
+		s.ready = max(s.ready, s.forms.begun(text, s.settled))
 	}
-	found := s.forms.find(text)
-	hide(text[:min(s.hidden, ready)])
-	s.hidden = max(0, s.hidden-ready)
-	for _, one := range found { // those in what is held back will be found again
-		if one.from < ready {
-			hide(text[one.from:min(one.to, ready)])
-			s.hidden = max(s.hidden, one.to-ready)
+	if ok {
+		s.found = append(s.found, s.forms.find(text)...)
+	}
+	if got.err != nil {
+		s.err = got.err
+		s.ended()
+	}
+}
+
+// read reads once. It returns false if the host of a stream of which something is held back pauses before.
+func (s *scrubber) read() (got portion, ok bool) {
+	if s.coming == nil {
+		s.drop()
+		into := s.buf[s.end:]
+		if !s.stream {
+			got.n, got.err = s.ReadCloser.Read(into)
+			return got, true
+		}
+		came := make(chan portion, 1)
+		go func() {
+			n, err := s.ReadCloser.Read(into)
+			came <- portion{n, err}
+		}()
+		s.coming = came
+	}
+	var late <-chan time.Time
+	if s.ready < s.end && !s.paused {
+		timer := time.NewTimer(scrubPause)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case got = <-s.coming:
+		s.coming = nil
+		return got, true
+	case <-late:
+		return portion{}, false
+	}
+}
+
+// drop makes room behind what is kept: what is held back, and what was passed on of which a form may begin.
+func (s *scrubber) drop() {
+	if s.buf == nil {
+		s.buf = make([]byte, s.longest+scrubPortion)
+	}
+	hidden := 0
+	for _, one := range s.found {
+		if one.from < s.settled {
+			hidden = max(hidden, one.to-s.settled)
 		}
 	}
-	s.at, s.ready, s.end = 0, ready, len(text)
+	s.found = append(s.found[:0], span{-1, hidden}) // the others will be found again
+	copy(s.buf, s.buf[s.settled:s.end])
+	s.at, s.ready, s.end, s.settled = s.at-s.settled, s.ready-s.settled, s.end-s.settled, 0
 }

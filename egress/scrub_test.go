@@ -3,14 +3,16 @@ package egress_test
 import (
 	"bytes"
 	"encoding/base64"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"github.com/actiond/actiond/egress"
 )
@@ -80,44 +82,84 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// TestScrubHoldsNothingBack: a stream is passed on at once, but for what may be the beginning of a secret.
-func TestScrubHoldsNothingBack(t *testing.T) {
-	t.Parallel()
-	r, w := io.Pipe()
-	body := egress.Scrub(r, -1, [][]byte{[]byte("0123456789")})
-	for sent, want := range map[string]string{"data: 1\n\n": "data: 1\n\n", "data: 0123456789": "data: **********", "data": "data"} {
-		go w.Write([]byte(sent))
-		got := make([]byte, len(want))
-		if _, err := io.ReadFull(body, got); err != nil || string(got) != want {
-			t.Errorf("got %q, %v, want %q", got, err, want)
-		}
-	}
-	broken := errors.New("broken")
-	go func() {
-		_, _ = w.Write([]byte("0123"))
-		_ = w.CloseWithError(broken)
-	}()
-	if got, err := io.ReadAll(body); string(got) != "0123" || !errors.Is(err, broken) {
-		t.Errorf("got %q, %v", got, err)
-	}
+// part is what came of a body at once, and when.
+type part struct {
+	at   time.Duration
+	text string
+	err  error
 }
 
-// TestAttackHeldBack: the parts in which a body of a known length comes do not show whether it ends as a
-// secret begins.
+// send is a part of a body that comes after a time.
+type send struct {
+	after time.Duration
+	text  string
+}
+
+// parts returns how a body leaves the scrubber whose parts come so, and which ends with err, or io.EOF for nil.
+func parts(t *testing.T, length int64, forms [][]byte, sent []send, err error) (got []part) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		r, w := io.Pipe()
+		go func() {
+			for _, one := range sent {
+				time.Sleep(one.after) // of the bubble
+				_, _ = w.Write([]byte(one.text))
+			}
+			time.Sleep(time.Hour)
+			_ = w.CloseWithError(err)
+		}()
+		begun := time.Now()
+		for body := egress.Scrub(r, length, forms); ; {
+			buf := make([]byte, 64)
+			n, err := body.Read(buf)
+			got = append(got, part{time.Since(begun), string(buf[:n]), err})
+			if err != nil {
+				return
+			}
+		}
+	})
+	return got
+}
+
+// TestAttackHeldBack: the parts in which a body comes, and the times, do not show how much of the agent's text in
+// it a secret begins with: only whether all of its first eight bytes are there does, which must be guessed at once.
 func TestAttackHeldBack(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"the end is 0123456", "the end is 012345x", "the end is xxxxxxx"} {
-		body := egress.Scrub(io.NopCloser(strings.NewReader(text)), int64(len(text)), [][]byte{[]byte("0123456789")})
-		var parts []int
-		for {
-			n, err := body.Read(make([]byte, 64))
-			if err != nil {
-				break
-			}
-			parts = append(parts, n)
+	const value, begin = "0123456789abcdef0123", 8
+	shape := func(length int64, sent []send, err error) (shown []part) {
+		for _, one := range parts(t, length, [][]byte{[]byte(value), []byte("012345678%39abcdef0123")}, sent, err) {
+			shown = append(shown, part{one.at, strings.Repeat(".", len(one.text)), one.err})
 		}
-		if want := []int{len(text) - 9, 9}; !slices.Equal(parts, want) {
-			t.Errorf("%q came in parts of %d, want %d", text, parts, want)
+		return shown
+	}
+	for name, tt := range map[string]struct {
+		sent func(guess string) []send
+		err  error
+	}{
+		"at the end":      {func(guess string) []send { return []send{{0, "an echo of " + guess}} }, nil},
+		"without a blank": {func(guess string) []send { return []send{{0, "echo=" + guess}} }, nil},
+		"as a part":       {func(guess string) []send { return []send{{0, "echo="}, {0, guess}} }, nil},
+		"before a pause":  {func(guess string) []send { return []send{{0, "echo="}, {time.Second, guess}, {time.Second, "="}} }, nil},
+		"over a pause": {func(guess string) []send {
+			return []send{{0, guess[:len(guess)/2]}, {time.Second, guess[len(guess)/2:]}}
+		}, nil},
+		"again and again": {func(guess string) []send { return []send{{0, strings.Repeat(guess, 30)}, {time.Second, guess}} }, nil},
+		"before more": {func(guess string) []send {
+			return []send{{0, guess}, {time.Millisecond, strings.Repeat("y", 15)}, {time.Millisecond, "y"}}
+		}, nil},
+		"before what is none": {func(guess string) []send { return []send{{0, guess + "yyy"}, {time.Second, "y"}} }, nil},
+		"before an error":     {func(guess string) []send { return []send{{0, "echo=" + guess}} }, io.ErrUnexpectedEOF},
+	} {
+		for known := range len(value) - 1 {
+			right, wrong := value[:known+1], value[:known]+"x"
+			for _, length := range []int64{-1, 1000} {
+				if known == begin-1 && (length < 0 || tt.err != nil) {
+					continue
+				}
+				if got, want := shape(length, tt.sent(right), tt.err), shape(length, tt.sent(wrong), tt.err); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s, of length %d: %q comes as %v, and %q as %v", name, length, right, got, wrong, want)
+				}
+			}
 		}
 	}
 }

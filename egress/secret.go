@@ -120,20 +120,22 @@ func (s *Secret) Check() error {
 		return errors.New("its header cannot be set")
 	case s.Var != "" && (len(s.Var) > maxVariableName || !variableName().MatchString(s.Var)):
 		return errors.New("its var is not the name of a variable")
-	case len(s.Value) < minValue, len(s.Value) > maxValue, !isVisible(string(s.Value)):
+	case len(s.Value) < minValue, len(s.Value) > maxValue, !areVisible(string(s.Value)):
 		return fmt.Errorf("its value must have %d to %d visible ASCII characters", minValue, maxValue)
 	case s.Format == "":
 		return nil
-	case strings.Count(s.Format, placeholder) != 1, len(s.Format) > maxFormat, !isVisible(strings.ReplaceAll(s.Format, " ", "")),
+	case strings.Count(s.Format, placeholder) != 1, len(s.Format) > maxFormat, !areVisible(strings.ReplaceAll(s.Format, " ", "")),
 		s.Format != strings.TrimSpace(s.Format):
 		return fmt.Errorf("its format must be ASCII text with one %s, of at most %d characters", placeholder, maxFormat)
 	}
 	return nil
 }
 
-func isVisible(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+func areVisible(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return !isVisible(r) })
 }
+
+func isVisible(c rune) bool { return c > ' ' && c < 0x7f }
 
 // checkSecrets returns the first error.
 func checkSecrets(secrets []Secret) error {
