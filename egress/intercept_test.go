@@ -359,7 +359,7 @@ func TestInterceptVersions(t *testing.T) {
 	all.Wait()
 }
 
-// TestInterceptStreams: each part of a body passes at once, in both directions.
+// TestInterceptStreams: each part of a body passes before the next one, in both directions.
 func TestInterceptStreams(t *testing.T) {
 	t.Parallel()
 	f := start(t, secret(""))
@@ -382,7 +382,7 @@ func TestInterceptStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	for _, text := range []string{"one", "two", "three"} {
+	for _, text := range []string{"one\n", "two", "three\n"} {
 		go io.WriteString(w, text)
 		got := make([]byte, len(text))
 		if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != text {

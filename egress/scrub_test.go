@@ -3,6 +3,7 @@ package egress_test
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net/url"
@@ -121,6 +122,33 @@ func parts(t *testing.T, length int64, forms [][]byte, sent []send, err error) (
 	return got
 }
 
+const pause = 100 * time.Millisecond // after which a stream is not held back
+
+// TestScrubStream: a stream is passed on at once up to a byte that no value can have, and what is behind that
+// after a pause.
+func TestScrubStream(t *testing.T) {
+	t.Parallel()
+	forms := [][]byte{[]byte("0123456789abcdef0123")}
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		sent []send
+		err  error
+		want []part
+	}{
+		{[]send{{0, "data: 1\n\n"}, {time.Second, "data: 2\n\n"}}, nil, []part{{0, "data: 1\n\n", nil}, {time.Second, "data: 2\n\n", nil}, {time.Hour + time.Second, "", io.EOF}}},
+		{[]send{{0, "a word"}}, nil, []part{{0, "a ", nil}, {pause, "word", nil}, {time.Hour, "", io.EOF}}},
+		{[]send{{0, "wor"}, {pause / 2, "ds"}, {pause / 2, "\x00"}}, nil, []part{{pause, "words\x00", nil}, {time.Hour + pause, "", io.EOF}}},
+		{[]send{{0, "012345678"}, {time.Second, "9abcdef0123"}}, nil, []part{{time.Second, "*", nil}, {time.Second + pause, strings.Repeat("*", 19), nil}, {time.Hour + time.Second, "", io.EOF}}},
+		{[]send{{0, "x01234567"}}, nil, []part{{pause, "x", nil}, {time.Hour, "01234567", nil}, {time.Hour, "", io.EOF}}},
+		{[]send{{0, "x01234567"}}, broken, []part{{pause, "x", nil}, {time.Hour, "", broken}}},
+		{[]send{{0, "x0123456"}}, broken, []part{{pause, "x0123456", nil}, {time.Hour, "", broken}}},
+	} {
+		if got := parts(t, -1, forms, tt.sent, tt.err); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%v: got %v, want %v", tt.sent, got, tt.want)
+		}
+	}
+}
+
 // TestAttackHeldBack: the parts in which a body comes, and the times, do not show how much of the agent's text in
 // it a secret begins with: only whether all of its first eight bytes are there does, which must be guessed at once.
 func TestAttackHeldBack(t *testing.T) {
@@ -145,7 +173,7 @@ func TestAttackHeldBack(t *testing.T) {
 		}, nil},
 		"again and again": {func(guess string) []send { return []send{{0, strings.Repeat(guess, 30)}, {time.Second, guess}} }, nil},
 		"before more": {func(guess string) []send {
-			return []send{{0, guess}, {time.Millisecond, strings.Repeat("y", 15)}, {time.Millisecond, "y"}}
+			return []send{{0, guess}, {pause / 2, strings.Repeat("y", 15)}, {pause / 2, "y"}}
 		}, nil},
 		"before what is none": {func(guess string) []send { return []send{{0, guess + "yyy"}, {time.Second, "y"}} }, nil},
 		"before an error":     {func(guess string) []send { return []send{{0, "echo=" + guess}} }, io.ErrUnexpectedEOF},
@@ -158,6 +186,32 @@ func TestAttackHeldBack(t *testing.T) {
 				}
 				if got, want := shape(length, tt.sent(right), tt.err), shape(length, tt.sent(wrong), tt.err); !reflect.DeepEqual(got, want) {
 					t.Errorf("%s, of length %d: %q comes as %v, and %q as %v", name, length, right, got, wrong, want)
+				}
+			}
+		}
+	}
+}
+
+// TestAttackPause: a value whose parts come late, which a sandbox brings about by what it does not read, or before
+// an error, is hidden but for less than its first eight bytes.
+func TestAttackPause(t *testing.T) {
+	t.Parallel()
+	const value, begin = "0123456789abcdef0123", 8
+	for first := range len(value) {
+		for second := first; second < len(value); second++ {
+			for _, err := range []error{nil, io.ErrUnexpectedEOF} {
+				sent := []send{{0, "x" + value[:first]}, {time.Minute, value[first:second]}, {time.Minute, value[second:] + "y"}}
+				if err != nil {
+					sent = sent[:2]
+				}
+				var all strings.Builder
+				for _, one := range parts(t, -1, [][]byte{[]byte(value)}, sent, err) {
+					all.WriteString(one.text)
+				}
+				got := all.String()
+				shown := strings.TrimRight(strings.TrimPrefix(strings.TrimSuffix(got, "y"), "x"), "*")
+				if len(shown) >= begin || !strings.HasPrefix(value, shown) || err == nil && len(got) != len(value)+2 {
+					t.Errorf("cut at %d and %d, %v: got %q", first, second, err, got)
 				}
 			}
 		}

@@ -258,6 +258,53 @@ func TestAttackEcho(t *testing.T) {
 	}
 }
 
+// TestAttackStreamEcho: a host that streams text of the agent's back does not let it find the secret: how the text
+// comes, and that it does before the end, is the same for a right guess and for a wrong one (row 20).
+func TestAttackStreamEcho(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	came := make(chan struct{})
+	var late atomic.Bool
+	f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, r *http.Request) {
+		for _, part := range []string{"data: 1\n\n", "data: 2 ", r.URL.Query().Get("guess")} {
+			_, _ = io.WriteString(w, part)
+			_ = http.NewResponseController(w).Flush()
+		}
+		select {
+		case <-came:
+		case <-time.After(10 * time.Second):
+			late.Store(true)
+		}
+	})
+	for _, h2 := range []bool{false, true} {
+		client := f.client(t, h2)
+		for known := range len(token) - 1 {
+			for _, guess := range []string{token[:known+1], token[:known] + "~"} {
+				if known+1 == 8 && guess == token[:8] {
+					continue // the guess of so many at once shows
+				}
+				res, err := client.Do(request(t, "GET", "https://api.example/?guess="+url.QueryEscape(guess), nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				all := "data: 1\n\ndata: 2 " + guess
+				if known >= 8 && guess[:8] == token[:8] {
+					all = all[:len(all)-len(guess)] // what is behind the first bytes of a value waits for more
+				}
+				got := make([]byte, len(all))
+				if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != all {
+					t.Errorf("h2=%v: got %q, %v, want %q", h2, got, err, all)
+				}
+				if late.Load() {
+					t.Fatalf("h2=%v: %q came at the end alone", h2, guess)
+				}
+				came <- struct{}{}
+				res.Body.Close()
+			}
+		}
+	}
+}
+
 // TestAttackMethods: methods and upgrades that show a request, or leave HTTP, are refused (row 20, 22).
 func TestAttackMethods(t *testing.T) {
 	t.Parallel()
