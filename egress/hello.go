@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -15,6 +16,8 @@ import (
 const (
 	maxHello  = 32 << 10
 	helloTime = 30 * time.Second
+
+	earlyBuffer = 16 << 10
 
 	// A TLS connection begins with the type of a record and 3. Servers skip some records before
 	// that of the hello.
@@ -43,10 +46,10 @@ type helloReader struct {
 	check    func(name string, readable bool) error // name is "" where the hello has none
 	deadline func(time.Time) error                  // of reads from the client
 	begun    bool
-	follows  bool   // another record begins behind passing and rest
-	early    bool   // a server may skip application data before a second hello (RFC 8446, 4.2.10)
-	passing  []byte // what was read and checked
-	rest     int    // bytes of the present record that pass unread
+	follows  bool          // another record begins behind passing and rest
+	early    *bufio.Reader // is read where a server may skip application data before a second hello (RFC 8446, 4.2.10): its records are small
+	passing  []byte        // what was read and checked
+	rest     int           // bytes of the present record that pass unread
 }
 
 func (r *helloReader) Read(p []byte) (int, error) {
@@ -62,6 +65,10 @@ func (r *helloReader) Read(p []byte) (int, error) {
 	case len(r.passing) > 0:
 		n := copy(p, r.passing)
 		r.passing = r.passing[n:]
+		if r.early != nil && len(r.passing) == 0 { // one write for the record, as far as it is there
+			more, _ := io.ReadFull(r.early, p[n:][:min(len(p)-n, r.rest, r.early.Buffered())])
+			n, r.rest = n+more, r.rest-more
+		}
 		return n, nil
 	case r.follows && r.rest > 0:
 		n, err := r.Reader.Read(p[:min(len(p), r.rest)])
@@ -112,7 +119,11 @@ func (r *helloReader) hello(begun []byte) error {
 	if err := r.check(h.name, readable); err != nil {
 		return err
 	}
-	r.follows, r.early = true, r.early || h.early
+	r.follows = true
+	if h.early && r.early == nil {
+		r.early = bufio.NewReaderSize(r.Reader, earlyBuffer)
+		r.Reader = r.early
+	}
 	return nil
 }
 
@@ -125,7 +136,7 @@ func (r *helloReader) next() error {
 		return nil //nolint:nilerr // the next Read finds it again
 	}
 	kind, size := head[0], int(binary.BigEndian.Uint16(head[3:]))
-	if kind < firstRecordType || kind > lastRecordType || head[1] != recordMajor || kind == recordData && !r.early {
+	if kind < firstRecordType || kind > lastRecordType || head[1] != recordMajor || kind == recordData && r.early == nil {
 		r.follows, r.passing = false, head[:recordHead]
 		return nil
 	}

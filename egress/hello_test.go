@@ -27,6 +27,13 @@ func clientHello(tb testing.TB, name string) []byte {
 	return buf[:n]
 }
 
+// earlyHello says that application data follows.
+func earlyHello(tb testing.TB) []byte {
+	tb.Helper()
+	// The extension "extended master secret", 23, becomes "early data", 42: both are empty.
+	return bytes.Replace(clientHello(tb, "a.example"), []byte{0, 23, 0, 0}, []byte{0, 42, 0, 0}, 1)
+}
+
 // FuzzHello: what passes is what was sent, and TLS passes with the name that was checked or not at all.
 func FuzzHello(f *testing.F) {
 	for _, name := range []string{"", "a.example", "127.0.0.1"} {
@@ -83,9 +90,7 @@ func TestHelloName(t *testing.T) {
 func TestAttackSecondHello(t *testing.T) {
 	t.Parallel()
 	first, second := clientHello(t, "a.example"), clientHello(t, "evil.example")
-	early := clientHello(t, "a.example")
-	// The extension "extended master secret", 23, becomes "early data", 42: both are empty.
-	early = bytes.Replace(early, []byte{0, 23, 0, 0}, []byte{0, 42, 0, 0}, 1)
+	early := earlyHello(t)
 	pieces := func(hello []byte) (all []byte) {
 		for _, c := range hello[5:] {
 			all = append(all, 0x16, 3, 3, 0, 1, c)
@@ -121,5 +126,33 @@ func TestAttackSecondHello(t *testing.T) {
 		if got != tc.want || !errors.Is(err, io.ErrNoProgress) || !bytes.Equal(passed, tc.before) {
 			t.Errorf("%s: checked %s, %v; %d bytes of %d passed", name, got, err, len(passed), len(tc.before))
 		}
+	}
+}
+
+// counting counts calls of Read.
+type counting struct {
+	io.Reader
+
+	calls int
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	c.calls++
+	return c.Reader.Read(p)
+}
+
+// TestEarlyDataReads: small records behind a hello with early data take one write each, and few reads.
+func TestEarlyDataReads(t *testing.T) {
+	t.Parallel()
+	const records, most = 1000, 10
+	sent := append(earlyHello(t), bytes.Repeat([]byte{0x17, 3, 3, 0, 3, 'a', 'b', 'c'}, records)...)
+	from := &counting{Reader: bytes.NewReader(sent)}
+	to := &counting{Reader: egress.HelloReader(from, func(string, bool) error { return nil })}
+	passed, err := io.ReadAll(struct{ io.Reader }{to})
+	if err != nil || !bytes.Equal(passed, sent) {
+		t.Errorf("%d bytes of %d passed, %v", len(passed), len(sent), err)
+	}
+	if from.calls > most || to.calls > records+most {
+		t.Errorf("%d records took %d reads and %d writes", records, from.calls, to.calls)
 	}
 }
