@@ -301,7 +301,7 @@ func (b *sandbox) deny(ctx context.Context, c *connection, reason string) {
 	}
 	b.server.metrics.Denied(reason)
 	b.denials.add(Denial{Time: time.Now(), Host: c.host.String(), Port: c.port, Reason: reason, Connection: c.number})
-	if b.server.log.Allow() {
+	if b.log.Allow() {
 		b.server.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "connection denied", slog.String("sandbox", b.id),
 			slog.String("host", c.host.String()), slog.Int("port", int(c.port)), slog.String("reason", reason))
 	}

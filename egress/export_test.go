@@ -58,6 +58,9 @@ func (s *Server) OpenElsewhere(n int64) { s.open.Add(n) }
 // Unlimit lifts the limit on new connections of a sandbox.
 func (s *Server) Unlimit(id string) { s.sandboxes[id].limit.SetLimit(rate.Inf) }
 
+// LogNoMore lets no further lines of the log be written for a sandbox than those that it may have at once.
+func (s *Server) LogNoMore(id string) { s.sandboxes[id].log.SetLimit(0) }
+
 // Refuse lets a sandbox begin no further request, as close does first.
 func (s *Server) Refuse(id string) { s.sandboxes[id].running.Close() }
 

@@ -28,7 +28,8 @@ import (
 type sandbox struct {
 	server         *Server
 	id             string
-	limit          *rate.Limiter
+	limit          *rate.Limiter // of connections
+	log            *rate.Limiter // of lines
 	denials        denials
 	sent, received atomic.Int64
 	held, buffered atomic.Int64 // see hold and buffer
@@ -63,7 +64,8 @@ type connection struct {
 }
 
 func newSandbox(s *Server, id string, c Conf) *sandbox {
-	b := &sandbox{server: s, id: id, conf: c, limit: rate.NewLimiter(openRate, maxOpenSandbox), conns: map[*connection]bool{}}
+	b := &sandbox{server: s, id: id, conf: c, conns: map[*connection]bool{}}
+	b.limit, b.log = rate.NewLimiter(openRate, maxOpenSandbox), rate.NewLimiter(logRate, logBurst)
 	b.life, b.end = context.WithCancel(context.Background())
 	b.http = httpserver.NewServer(b.life, b, maxHeader, s.cfg.Log)
 	return b

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"golang.org/x/time/rate"
 
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/lazyregexp"
@@ -60,7 +59,7 @@ type Config struct {
 	// RunDir has a directory for each sandbox, with its socket s; empty: sandboxes come by
 	// [Server.Serve] alone.
 	RunDir string
-	// Log gets a line for each denial, at most 10 a second.
+	// Log gets a line for each denial, of each sandbox 10 at once and then one a second.
 	Log *slog.Logger
 	// Resolve looks a name up; nil: the system's name servers.
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
@@ -77,6 +76,8 @@ const (
 	maxOpenSandbox = 256
 	openRate       = 50 // connections a second of a sandbox, after the first maxOpenSandbox
 	maxWaiting     = 32 // connections of a sandbox that have not asked for one yet, or ask for denials
+	logRate        = 1  // lines of the log a second of a sandbox, after the first logBurst
+	logBurst       = 10
 	maxHeader      = 8 << 10
 	idleTime       = time.Hour
 	dialTime       = 10 * time.Second
@@ -93,8 +94,7 @@ type Server struct {
 	held     atomic.Int64 // of all sandboxes
 	buffered atomic.Int64 // the same
 	accepted *httpserver.Total
-	shared   int // connections of a listener by TCP
-	log      *rate.Limiter
+	shared   int                          // connections of a listener by TCP
 	own      atomic.Pointer[[]netip.Addr] // nil: unknown so far
 	roots    atomic.Pointer[x509.CertPool]
 
@@ -113,7 +113,7 @@ func New(cfg Config) *Server {
 			return d.DialContext(ctx, "tcp", to.String())
 		}
 	}
-	s := &Server{cfg: cfg, log: rate.NewLimiter(10, 10), sandboxes: map[string]*sandbox{}, accepted: httpserver.NewTotal(maxAccepted), shared: maxConnections}
+	s := &Server{cfg: cfg, sandboxes: map[string]*sandbox{}, accepted: httpserver.NewTotal(maxAccepted), shared: maxConnections}
 	s.metrics = NewMetrics(func() float64 { return float64(s.open.Load()) })
 	s.roots.Store(cfg.Roots)
 	return s
