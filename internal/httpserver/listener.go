@@ -69,8 +69,9 @@ func Shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error 
 }
 
 // LimitListener returns l limited to most connections at a time, of which half may be
-// without [Trust]. Beyond that a new connection replaces the oldest one without trust, so
-// that unauthenticated clients exclude only each other. If all connections are trusted,
+// without [Trust]. Beyond that a new connection replaces one without trust, so that
+// unauthenticated clients exclude only each other: the oldest of the owner that has the most of those,
+// where [Own] names owners. If all connections are trusted,
 // further ones wait in the kernel's queue, which is better than a refusal: clients send
 // an action again when their connection breaks.
 func LimitListener(l net.Listener, most int) net.Listener {
@@ -78,7 +79,7 @@ func LimitListener(l net.Listener, most int) net.Listener {
 }
 
 func newBoundListener(l net.Listener, most int) *boundListener {
-	return &boundListener{Listener: l, most: most, freed: make(chan struct{}, 1), closed: make(chan struct{})}
+	return &boundListener{Listener: l, most: most, owned: map[any]int{}, freed: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
 // Total bounds the connections of several listeners together. Beyond that a new connection replaces
@@ -161,7 +162,8 @@ type boundListener struct {
 
 	mu        sync.Mutex
 	open      int
-	untrusted list.List // of *boundConn without trust, the oldest first
+	untrusted list.List   // of *boundConn without trust, the oldest first
+	owned     map[any]int // how many of those each owner has
 }
 
 // Accept waits until the limit admits a connection, then for one.
@@ -218,25 +220,32 @@ func (l *boundListener) await(done func() bool) bool {
 // admit counts a new connection, or replaces the oldest one without trust, which it
 // returns to be closed.
 func (l *boundListener) admit(c *boundConn) (gone *boundConn, admitted bool) {
-	switch oldest := l.untrusted.Front(); {
-	case l.open < l.most && l.untrusted.Len() < (l.most+1)/2:
-		l.open++
-	case oldest == nil:
-		return nil, false
-	default:
-		gone = l.remove(oldest)
-		l.open++
+	if l.open >= l.most || l.untrusted.Len() >= (l.most+1)/2 {
+		if gone = l.remove(); gone == nil {
+			return nil, false
+		}
 	}
-	c.place = l.untrusted.PushBack(c)
+	l.open++
+	c.unknown()
 	return gone, true
 }
 
-// remove stops counting a connection without trust, which the caller closes. mu is held.
-func (l *boundListener) remove(oldest *list.Element) *boundConn {
-	gone := l.untrusted.Remove(oldest).(*boundConn) //nolint:forcetypeassert // it has no others
-	gone.place, gone.out = nil, true
-	l.open--
-	return gone
+// remove stops counting a connection without trust, which the caller closes: the oldest one of the owners that
+// have the most. It returns nil if there is none. mu is held.
+func (l *boundListener) remove() *boundConn {
+	most := 0
+	for _, n := range l.owned {
+		most = max(most, n)
+	}
+	for e := l.untrusted.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*boundConn); l.owned[c.owner] == most { //nolint:forcetypeassert // it has no others
+			c.known()
+			c.out = true
+			l.open--
+			return c
+		}
+	}
+	return nil
 }
 
 // countUntrusted counts the connections without trust.
@@ -246,16 +255,14 @@ func (l *boundListener) countUntrusted() int {
 	return l.untrusted.Len()
 }
 
-// evict closes the oldest connection without trust, and returns it; nil if there is none.
+// evict closes a connection without trust, and returns it; nil if there is none.
 func (l *boundListener) evict() *boundConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	oldest := l.untrusted.Front()
-	if oldest == nil {
-		return nil
+	gone := l.remove()
+	if gone != nil {
+		_ = gone.Conn.Close() // net/http closes it again
 	}
-	gone := l.remove(oldest)
-	_ = gone.Conn.Close() // net/http closes it again
 	return gone
 }
 
@@ -281,6 +288,36 @@ func Trust(r *http.Request) {
 		defer c.listener.mu.Unlock()
 		c.known()
 	}
+}
+
+// Distrust ends the trust in the connection of a request.
+func Distrust(r *http.Request) {
+	c, ok := r.Context().Value(connKey{}).(*boundConn)
+	if !ok || !c.trusted.Swap(false) {
+		return
+	}
+	l := c.listener
+	l.mu.Lock()
+	if !c.out {
+		c.unknown()
+	}
+	l.mu.Unlock()
+	l.released()
+}
+
+// Own names the owner of the connection of a request, which has no [Trust] by that; see [LimitListener].
+func Own(r *http.Request, owner any) {
+	c, ok := r.Context().Value(connKey{}).(*boundConn)
+	if !ok {
+		return
+	}
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	if c.place != nil {
+		c.listener.count(c, -1)
+		defer c.listener.count(c, 1)
+	}
+	c.owner = owner
 }
 
 // DeadlineConn returns c with a deadline on every write, so that a write ends if the
@@ -353,7 +390,8 @@ type boundConn struct {
 	header   headerLines // used by the reading goroutine, and by net/http between requests
 
 	// The listener's mu guards these.
-	place *list.Element // nil once the connection is trusted or closed
+	place *list.Element // nil while the connection is trusted, or once it is closed
+	owner any           // nil until it is known
 	out   bool          // no longer counted
 }
 
@@ -423,6 +461,31 @@ func (c *boundConn) known() {
 	if c.place != nil {
 		c.listener.untrusted.Remove(c.place)
 		c.place = nil
+		c.listener.count(c, -1)
+	}
+}
+
+// unknown adds it there. The listener's mu is held.
+func (c *boundConn) unknown() {
+	c.place = c.listener.untrusted.PushBack(c)
+	c.listener.count(c, 1)
+}
+
+// count counts n more connections of the owner of one. mu is held.
+func (l *boundListener) count(c *boundConn, n int) {
+	if l.owned[c.owner] += n; l.owned[c.owner] == 0 {
+		delete(l.owned, c.owner)
+	}
+}
+
+// released lets Accept look again.
+func (l *boundListener) released() {
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
+	if l.total != nil {
+		l.total.change(func() {}) // it can be evicted
 	}
 }
 

@@ -141,3 +141,58 @@ func TestTotal(t *testing.T) {
 	_ = trusted[0].Close()
 	ask(waiting)
 }
+
+// TestOwners: a new connection takes the place of the oldest one of the owner that has the most, and a connection
+// that is no longer trusted can be that.
+func TestOwners(t *testing.T) {
+	t.Parallel()
+	var config net.ListenConfig
+	inner, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httpserver.NewServer(t.Context(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		httpserver.Own(r, r.URL.Path)
+		switch r.URL.RawQuery {
+		case "trust":
+			httpserver.Trust(r)
+		case "distrust":
+			httpserver.Trust(r)
+			httpserver.Distrust(r)
+			httpserver.Distrust(r)
+		}
+	}), 1<<10, slog.New(slog.DiscardHandler))
+	go server.Serve(httpserver.LimitListener(inner, 8)) // until the end; four without trust
+	t.Cleanup(func() { server.Close() })
+	ask := func(target string) net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_, _ = io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: a\r\n\r\n")
+		if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil { //nolint:bodyclose // it is empty
+			t.Errorf("no answer: %v", err)
+		}
+		return conn
+	}
+	ended := func(conn net.Conn) {
+		t.Helper()
+		if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
+			t.Errorf("got %d bytes, %v, want the end", n, err)
+		}
+	}
+	few, trusted := ask("/few"), ask("/many?trust")
+	many := []net.Conn{ask("/many?distrust"), ask("/many"), ask("/many")}
+	for i := range 5 {
+		many = append(many, ask("/many"))
+		ended(many[i])
+	}
+	for _, conn := range append(many[5:], few, trusted) {
+		_, _ = io.WriteString(conn, "GET /few HTTP/1.1\r\nHost: a\r\n\r\n")
+		if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil { //nolint:bodyclose // it is empty
+			t.Errorf("a connection has ended: %v", err)
+		}
+	}
+}
