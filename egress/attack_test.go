@@ -399,6 +399,38 @@ func TestAttackShare(t *testing.T) {
 	}
 }
 
+// TestAttackPlaces: sandboxes whose clients keep the connections of failed requests, all that they can, do not shut
+// another one out.
+func TestAttackPlaces(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"public"}`)
+	if err := f.Delete(id); err != nil {
+		t.Fatal(err)
+	}
+	const most = 100
+	f.LimitAccepted(most)
+	for _, id := range []string{id, otherID} {
+		if err := f.Apply(id, egress.Conf{Policy: parse(t, `{"mode":"public"}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failed := func(id string) {
+		t.Helper()
+		c := dialSocket(t, f.socket(id))
+		if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, "CONNECT nowhere.example:7 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n") // a body that does not come
+		if answer, _ := read(t, c); answer.StatusCode != http.StatusBadGateway {
+			t.Fatal(answer.Status)
+		}
+	}
+	for range most {
+		failed(id)
+	}
+	failed(otherID)
+}
+
 // TestAttackLog: a sandbox with many denials does not keep those of another one out of the log.
 func TestAttackLog(t *testing.T) {
 	t.Parallel()

@@ -79,6 +79,7 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 	}
 	defer b.left(c)
 	if err != nil {
+		httpserver.Distrust(r)
 		b.refuse(ctx, w, c, err)
 		return
 	}

@@ -115,9 +115,10 @@ func (t *tokenConn) release() {
 	}
 }
 
-// serveToken lets the sandbox answer that the token of a request names. Only connections that count
-// are trusted: a sandbox could otherwise hold all of them, by keeping them idle or by announcing a body
-// that it never sends.
+// serveToken lets the sandbox answer that the token of a request names. Only connections that count are
+// the sandbox's, and trusted while they wait for a host or are open: a sandbox could otherwise hold all of them, by
+// keeping them idle or by announcing a body that it never sends. Where there are too many, those of the sandbox
+// that has the most go first.
 func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "close")
 	b := s.holder(r.Header.Get(HeaderToken))
@@ -130,7 +131,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/status" || r.Method != http.MethodGet {
 		t := r.Context().Value(tokenConnKey{}).(*tokenConn) //nolint:forcetypeassert // each connection has one
 		if t.count(b) {
-			httpserver.Trust(r)
+			httpserver.Own(r, b)
 		} else {
 			defer b.telling.Add(-1)
 			if b.telling.Add(1) > maxTelling || r.URL.Path != "/denied" || r.Method != http.MethodGet {

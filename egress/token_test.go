@@ -255,6 +255,54 @@ func TestAttackTokenHold(t *testing.T) {
 	}
 }
 
+// TestAttackTokenPlaces: sandboxes that hold all connections that they can, in whatever way, do not shut another one
+// out.
+func TestAttackTokenPlaces(t *testing.T) {
+	t.Parallel()
+	const each = 256 + 32
+	for name, request := range map[string]string{
+		"waits for denials":        "GET /denied?wait=60 HTTP/1.1\r\nHost: egress\r\n",
+		"fails, without its body":  "CONNECT nowhere.example:7 HTTP/1.1\r\nHost: egress\r\nContent-Length: 5\r\n",
+		"denied, without its body": "CONNECT 127.0.0.1:7 HTTP/1.1\r\nHost: egress\r\nContent-Length: 5\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startSharedOf(t, 2*each)
+			for _, noisy := range []string{"cccccccccccc", "dddddddddddd"} {
+				token, hash := egress.NewToken(noisy)
+				if err := s.Apply(noisy, egress.Conf{Generation: 1, Policy: parse(t, `{"mode":"public"}`), Token: hash}); err != nil {
+					t.Fatal(err)
+				}
+				s.Unlimit(noisy)
+				for range each {
+					c, err := net.Dial("tcp", s.addr)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer c.Close()
+					if _, err := fmt.Fprint(c, request+bearer(token)+"\r\n"); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for range each / 2 { // the first ones may take the place of some that are not known yet
+				c, err := net.Dial("tcp", s.addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprint(c, "CONNECT echo.example:7 HTTP/1.1\r\nHost: egress\r\n"+bearer(s.token)+"\r\n")
+				if a, _ := read(t, c); a.StatusCode != http.StatusOK {
+					t.Fatal(a.Status)
+				}
+			}
+		})
+	}
+}
+
 // TestTokenCount: a connection that has ended no longer counts, whatever its request was.
 func TestTokenCount(t *testing.T) {
 	t.Parallel()
