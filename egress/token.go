@@ -57,7 +57,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var shown sync.Map // *tokenConn by connection
 	inner, changed := srv.ConnContext, srv.ConnState
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		t := &tokenConn{}
+		t := &tokenConn{conn: c}
 		shown.Store(c, t)
 		return context.WithValue(inner(ctx, c), tokenConnKey{}, t)
 	}
@@ -78,8 +78,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // tokenConn counts a connection among those of its sandbox. Only the goroutine of the connection uses
-// it.
+// it, but for conn.
 type tokenConn struct {
+	conn     net.Conn
 	holder   *sandbox // nil until count
 	hijacked bool     // the connection ends with its request, and the server does not report that
 }
@@ -127,9 +128,9 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The token of a sandbox is needed", http.StatusProxyAuthRequired)
 		return
 	}
+	t := r.Context().Value(tokenConnKey{}).(*tokenConn) //nolint:forcetypeassert // each connection has one
 	// The state and the denials are for the controller, also while the sandbox uses all that it may.
 	if r.URL.Path != "/status" || r.Method != http.MethodGet {
-		t := r.Context().Value(tokenConnKey{}).(*tokenConn) //nolint:forcetypeassert // each connection has one
 		if t.count(b) {
 			httpserver.Own(r, b)
 		} else {
@@ -151,7 +152,10 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	defer context.AfterFunc(b.life, end)() //nolint:contextcheck // the sandbox may end before the request
+	defer context.AfterFunc(b.life, func() { //nolint:contextcheck // the sandbox may end before the request
+		end()
+		_ = t.conn.Close() // its client may not read the answer
+	})()
 	b.ServeHTTP(w, r.WithContext(ctx))
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,8 +12,11 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/internal/testhelp"
@@ -300,6 +304,44 @@ func TestAttackTokenPlaces(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAttackTokenUnread: a sandbox that reads no answers does not delay its end, during which no other sandbox is
+// answered.
+func TestAttackTokenUnread(t *testing.T) {
+	t.Parallel()
+	s := startShared(t)
+	var rules []string
+	for i := range 1000 {
+		rules = append(rules, fmt.Sprintf(`"%d.%sexample"`, i, strings.Repeat(strings.Repeat("a", 60)+".", 3)))
+	}
+	s.set(t, 2, `{"mode":"allowlist","allow":[`+strings.Join(rules, ",")+`]}`)
+	for range 16 {
+		c, err := (&net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+			failed := raw.Control(func(fd uintptr) {
+				err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1), unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, 536))
+			})
+			return errors.Join(failed, err)
+		}}).DialContext(t.Context(), "tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprint(c, "GET /policy HTTP/1.1\r\nHost: egress\r\n"+bearer(s.token)+"\r\n")
+		if _, err := c.Read(make([]byte, 1)); err != nil { // it is being answered
+			t.Fatal(err)
+		}
+	}
+	deleted := make(chan error, 1)
+	go func() { deleted <- s.Delete(id) }()
+	select {
+	case err := <-deleted:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the sandbox does not end")
 	}
 }
 
