@@ -151,7 +151,14 @@ func wantsTag(r *http.Request, size int64) bool {
 
 // writeFile gives a file new content.
 func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) error {
-	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return s.readContent(r, begun) })
+	return s.changeFile(w, r, s.readContent)
+}
+
+// changeFile answers an action that read makes of a request, whose body is not read whole.
+func (s *Server) changeFile(
+	w http.ResponseWriter, r *http.Request, read func(r *http.Request, begun time.Time) (*call, error),
+) error {
+	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return read(r, begun) })
 	if err != nil {
 		return err
 	}
@@ -160,7 +167,7 @@ func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) error {
 
 // removeFile removes a file, or a directory with all that is in it.
 func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) error {
-	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) {
+	return s.changeFile(w, r, func(r *http.Request, begun time.Time) (*call, error) {
 		name, conditions, err := s.fileChange(r, begun)
 		if err != nil {
 			return nil, err
@@ -178,10 +185,6 @@ func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) error {
 			return s.cfg.RemoveFile(ctx, name, conditions)
 		})
 	})
-	if err != nil {
-		return err
-	}
-	return s.perform(w, r, c, leave)
 }
 
 // fileChange reads the name, the conditions and the key that all requests that change a file have.

@@ -47,7 +47,7 @@ func (s *Server) moveFile(w http.ResponseWriter, r *http.Request) error {
 
 // changeTree answers the action of a request without conditions.
 func (s *Server) changeTree(w http.ResponseWriter, r *http.Request, read func(name string) (*call, error)) error {
-	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) {
+	return s.changeFile(w, r, func(r *http.Request, begun time.Time) (*call, error) {
 		name, conditions, err := s.fileChange(r, begun)
 		switch {
 		case err != nil:
@@ -57,8 +57,4 @@ func (s *Server) changeTree(w http.ResponseWriter, r *http.Request, read func(na
 		}
 		return read(name)
 	})
-	if err != nil {
-		return err
-	}
-	return s.perform(w, r, c, leave)
 }

@@ -29,11 +29,7 @@ func (s *Server) unpackArchive(w http.ResponseWriter, r *http.Request) error {
 	if len(r.Header[api.IdentityHeader]) == 0 {
 		return s.working(s.unpackStream)(w, r)
 	}
-	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return s.readArchive(r, begun) })
-	if err != nil {
-		return err
-	}
-	return s.perform(w, r, c, leave)
+	return s.changeFile(w, r, s.readArchive)
 }
 
 // unpackTarget is the directory in the query of a request.
