@@ -134,9 +134,9 @@ func (s *Secret) fill(own, present []Secret) error {
 	return nil
 }
 
-// Where returns the JSON pointer to what is wrong with a document that [ParsePolicy], [DecodePolicy]
-// or [ParseChange] refused, "" where it is the whole, and what is wrong. Values are no part of it where
-// they are of the wrong type.
+// Where returns the JSON pointer to the mistake in a document that [ParsePolicy], [DecodePolicy] or
+// [ParseChange] refused, "" for the whole document, and the mistake in words. The text holds no value
+// of the wrong type.
 func Where(err error) (pointer, text string) {
 	wrong, ok := errors.AsType[*json.SemanticError](err)
 	if !ok {

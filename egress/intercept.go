@@ -317,8 +317,9 @@ func (i *interception) failed(ctx context.Context, err error) error {
 	return i.conn.unreachable(ctx, err)
 }
 
-// KeepRequest gives a request that is passed on what httputil removes of it: headers that a client may
-// have meant for the host, and what it does not understand of a query. It removes a user from the URL.
+// KeepRequest restores the parts of a forwarded request that httputil removes: headers that a client
+// may have meant for the host, and parts of a query that it does not understand. It removes a user
+// from the URL.
 func KeepRequest(p *httputil.ProxyRequest) {
 	p.Out.URL.RawQuery, p.Out.URL.User = p.In.URL.RawQuery, nil
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {

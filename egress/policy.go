@@ -68,7 +68,7 @@ func ParsePolicy(data []byte) (Policy, error) {
 }
 
 // DecodePolicy decodes a policy as [ParsePolicy] does, and leaves the check to [Policy.Check]: its
-// secrets may lack what [FillSecrets] adds.
+// secrets may lack the members that [FillSecrets] adds.
 func DecodePolicy(data []byte) (Policy, error) {
 	if len(data) > MaxPolicy {
 		return Policy{}, errTooLarge

@@ -254,9 +254,9 @@ func (d *decoder) self(named bool) *node {
 	return n
 }
 
-// Adopt takes over what an earlier tracker of the same root knew of the contents, so that they need not be read again:
-// the hashes of the files that did not change since last. It comes before the first Step, whose comparison with last tells
-// what changed while no tracker was there.
+// Adopt takes over the hashes of the files that did not change since last from an earlier tracker of the same root,
+// so that these files need not be read again. It comes before the first Step, whose comparison with last has the
+// changes while there was no tracker.
 func (t *Tracker) Adopt(last *State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

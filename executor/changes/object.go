@@ -24,9 +24,9 @@ const (
 	partCount  = 64
 )
 
-// Save keeps a state in the store and returns its name, from which Load makes it again, also in another process. It costs
-// what is not shared with states that were saved. What is not known of the contents by now, the saved state does not know.
-// It fails with [store.ErrFull].
+// Save keeps a state in the store and returns its name, from which Load makes it again, also in another process. It
+// costs the parts that are not shared with states that were saved. Contents that are not known by now are not known in
+// the saved state. It fails with [store.ErrFull].
 func (t *Tracker) Save(s *State) (store.Sum, error) {
 	if t.cfg.Store == nil {
 		return store.Sum{}, store.ErrNotKept
@@ -97,8 +97,8 @@ func partOf(name string) int {
 	return int(h.Sum32() % partCount)
 }
 
-// Load returns a saved state, which shares what is the same with the last state. It fails with [store.ErrNotKept] if
-// part of it is gone.
+// Load returns a saved state, which shares equal parts with the last state. It fails with [store.ErrNotKept] if part
+// of it is gone.
 func (t *Tracker) Load(sum store.Sum) (*State, error) {
 	if t.cfg.Store == nil {
 		return nil, store.ErrNotKept
@@ -252,9 +252,9 @@ func (l *loader) note(k *node) {
 	}
 }
 
-// Reclaim makes room in the store: what neither the last state, nor one of the states, in memory or saved, nor also needs is
-// unused, and goes where that frees space. It returns the bytes that the store became smaller by. Saved states of which a
-// part is missing are not kept. also may be nil.
+// Reclaim makes room in the store: contents that neither the last state, nor one of the states, in memory or saved, nor
+// also needs are unused, and go where that frees space. It returns the bytes that the store became smaller by. Saved
+// states of which a part is missing are not kept. also may be nil.
 func (t *Tracker) Reclaim(states []*State, saved []store.Sum, also func(store.Sum) bool) (int64, error) {
 	if t.cfg.Store == nil {
 		return 0, nil

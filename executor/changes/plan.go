@@ -60,8 +60,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// Unfinished reports whether a killed process left a restore in its state directory, or one of the pins, so that the tree is not
-// what it is to be.
+// Unfinished reports whether a killed process left a restore in its state directory, or one of the pins, so that the
+// tree is not in its final state.
 func Unfinished(dir string, pins ...string) bool {
 	if _, err := os.Lstat(filepath.Join(dir, planName)); err == nil {
 		return true

@@ -24,11 +24,11 @@ type RestoreOptions struct {
 	Pids []int
 }
 
-// Restore makes the tree what it was in the state target: names, types, contents, modes, owners, links, link groups, extended
-// attributes and times. It lists everything first, and keeps the present contents that it takes away, so that
-// it can be taken back. All is done with the rights of the user; no link is followed and no mount entered. What cannot be
-// brought back is left as it is, and named: contents that were not kept, others' files, sockets and devices, and what
-// changes meanwhile. Times of changes and creation, and inode numbers, are new.
+// Restore returns the tree to the state target: names, types, contents, modes, owners, links, link groups, extended
+// attributes and times. It lists everything first, and keeps the present contents that it takes away, so that it can be
+// taken back. All is done with the rights of the user; no link is followed and no mount entered. What cannot be brought
+// back is left as it is, and named: contents that were not kept, others' files, sockets and devices, and files that
+// change meanwhile. Times of changes and creation, and inode numbers, are new.
 //
 // While it works, a plan in [Config.StateDir] tells the next tracker to end it, see [Tracker.Resume]. One restore
 // works at a time, and steps wait for it. It fails if it could not begin, or could not take on the rights of the user.

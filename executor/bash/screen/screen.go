@@ -141,9 +141,9 @@ func (s *Screen) Text() (text string, omitted int) {
 	return string(out), omitted + lost
 }
 
-// Reset begins a new observation in the middle of the output: what was shown
-// is forgotten. The alternate screen, modes, and a sequence or rune of which
-// the rest is still to come stay.
+// Reset begins a new observation in the middle of the output: the shown text is
+// forgotten. The alternate screen, modes, and a sequence or rune of which the
+// rest is still to come stay.
 func (s *Screen) Reset() {
 	rest := s.bad
 	if s.flowing() {
