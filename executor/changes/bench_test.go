@@ -105,3 +105,40 @@ func BenchmarkStep(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkWide changes one file of 90,000 in the 10,000 directories of one directory, with what a server does with the state.
+func BenchmarkWide(b *testing.B) {
+	dir := b.TempDir()
+	for i := range 10_000 {
+		sub := filepath.Join(dir, fmt.Sprint("d", i))
+		if err := os.Mkdir(sub, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		for j := range 9 {
+			if err := os.WriteFile(filepath.Join(sub, fmt.Sprint("f", j)), []byte("text"), 0o644); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	tracker := track(b, changes.Config{Root: dir})
+	state := step(b, tracker)
+	f, err := os.OpenFile(filepath.Join(dir, "d5000/f5"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := f.WriteString("x"); err != nil {
+			b.Fatal(err)
+		}
+		now := step(b, tracker)
+		if n := len(changes.Compare(state, now, changes.Limits{}).Facts); n != 1 {
+			b.Fatal(n, "facts")
+		}
+		if own := state.Own(now); own < 10_000 {
+			b.Fatal(own, "bytes")
+		}
+		state = now
+	}
+}

@@ -280,6 +280,8 @@ func (c *comparison) entries(pa, pb *place, a, b *node, moved bool) {
 	x, y := a.kids, b.kids
 	for len(x) > 0 || len(y) > 0 {
 		switch {
+		case len(x) > 0 && len(y) > 0 && x[0] == y[0]: // most are; a look into them takes much longer
+			x, y = x[1:], y[1:]
 		case len(y) == 0 || len(x) > 0 && x[0].name < y[0].name:
 			c.leaves(pa.at(x[0]), x[0])
 			x = x[1:]
@@ -287,9 +289,7 @@ func (c *comparison) entries(pa, pb *place, a, b *node, moved bool) {
 			c.comes(pb.at(y[0]), y[0])
 			y = y[1:]
 		default:
-			if x[0] != y[0] {
-				c.named(pa, pb, x[0], y[0], moved)
-			}
+			c.named(pa, pb, x[0], y[0], moved)
 			x, y = x[1:], y[1:]
 		}
 	}

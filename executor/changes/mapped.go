@@ -22,7 +22,11 @@ func (t *Tracker) rereadMapped(pids []int) {
 	last := t.mapped
 	t.mapped = map[member]struct{}{}
 	inos := map[uint64]struct{}{}
-	root, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.rootFD))
+	var root string
+	var err error
+	if len(pids) > 0 {
+		root, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.rootFD))
+	}
 	for _, pid := range pids {
 		if err == nil {
 			err = t.readMaps(pid, root, inos)

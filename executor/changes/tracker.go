@@ -161,7 +161,7 @@ func (t *Tracker) look(full bool, pids []int) (*State, error) {
 
 func (t *Tracker) lookLocked(full bool, pids []int) error {
 	t.readEvents()
-	if !full && !t.rootMoved() && len(pids) == 0 && t.idle() {
+	if !full && len(pids) == 0 && t.idle() && !t.rootMoved() {
 		return nil
 	}
 	return t.cfg.User.Do(func() error {

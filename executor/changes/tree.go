@@ -99,6 +99,8 @@ type dir struct {
 	wd      int32 // of its watch, or 0
 	dirty   bool  // it is to be listed
 	changed bool  // node is out of date, and those of the directories above too
+	// stale has those of subs that are changed, and maybe others.
+	stale []*dir
 	// times is how often it was listed in a step.
 	step, times uint32
 }
@@ -107,6 +109,9 @@ type dir struct {
 func (d *dir) touch() {
 	for ; d != nil && !d.changed; d = d.up {
 		d.changed = true
+		if d.up != nil {
+			d.up.stale = append(d.up.stale, d)
+		}
 	}
 }
 
@@ -116,12 +121,13 @@ func (d *dir) snapshot() *node {
 		return d.node
 	}
 	d.changed = false
-	fresh := false
-	for name, s := range d.subs {
-		if !s.changed {
-			continue
+	stale, fresh := d.stale, false
+	d.stale = nil
+	for _, s := range stale {
+		if !s.changed || s.up != d {
+			continue // it was found before, or moved
 		}
-		i, ok := find(d.kids, name)
+		i, ok := find(d.kids, s.name)
 		if !ok {
 			continue
 		}
@@ -155,6 +161,7 @@ func (d *dir) take(s *dir, name string) {
 	}
 	d.subs[name] = s
 	s.up, s.name, s.changed = d, name, true
+	d.stale = append(d.stale, s)
 	d.touch()
 }
 
