@@ -100,15 +100,22 @@ var errCrowded = errors.New("more names than the limit")
 func readMore(fd int, name string, kind uint32) *more {
 	m := more{xattrs: readXattrs("/proc/self/fd/" + strconv.Itoa(fd) + "/" + name)}
 	if kind == unix.S_IFLNK {
-		buf := make([]byte, unix.PathMax)
-		if n, err := unix.Readlinkat(fd, name, buf); err == nil {
-			m.link = string(buf[:n])
-		}
+		m.link = readLink(fd, name)
 	}
 	if m.link == "" && m.xattrs == "" {
 		return nil
 	}
 	return &m
+}
+
+// readLink returns the target of a symbolic link, "" where it cannot be read.
+func readLink(fd int, name string) string {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, name, buf)
+	if err != nil {
+		return ""
+	}
+	return string(buf[:n])
 }
 
 func readXattrs(path string) string {
@@ -120,22 +127,38 @@ func readXattrs(path string) string {
 	return string(sum[:])
 }
 
-// listXattrs returns the extended attributes of a file as text, or nil.
+// maxXattr is the kernel's limit of a list of names and of a value (xattr(7)).
+const maxXattr = 64 << 10
+
+// listXattrs returns the extended attributes of a file as text, or nil. Most files have none, so that it takes little memory before it
+// knows.
 func listXattrs(path string) []byte {
-	var small [1024]byte
-	list := small[:]
-	n, err := unix.Llistxattr(path, list)
-	if errors.Is(err, unix.ERANGE) {
-		list = make([]byte, 64<<10) // the kernel's limit, as for a value (xattr(7))
-		n, err = unix.Llistxattr(path, list)
+	var small [256]byte
+	n, err := unix.Llistxattr(path, small[:])
+	switch {
+	case errors.Is(err, unix.ERANGE):
+		return readAllXattrs(path)
+	case err != nil || n == 0:
+		return nil
 	}
+	return readXattrsOf(path, string(small[:n]))
+}
+
+func readAllXattrs(path string) []byte {
+	list := make([]byte, maxXattr)
+	n, err := unix.Llistxattr(path, list)
 	if err != nil || n == 0 {
 		return nil
 	}
-	names := strings.Split(strings.TrimSuffix(string(list[:n]), "\x00"), "\x00")
+	return readXattrsOf(path, string(list[:n]))
+}
+
+// readXattrsOf returns the extended attributes of the names in a list as text.
+func readXattrsOf(path, list string) []byte {
+	names := strings.Split(strings.TrimSuffix(list, "\x00"), "\x00")
 	slices.Sort(names)
 	var text []byte
-	value := make([]byte, 64<<10)
+	value := make([]byte, maxXattr)
 	for _, name := range names {
 		if name == "security.selinux" {
 			continue
