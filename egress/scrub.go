@@ -34,24 +34,26 @@ func (f forms) find(text []byte) (found []span) {
 }
 
 // begun returns where in text, from a place on, the first form may begin that text does not end: its first
-// bytes are there, as many as a client must guess at once to see that they are.
-func (f forms) begun(text []byte, from int) int {
+// bytes, so many of them, are there.
+func (f forms) begun(text []byte, from, known int) int {
 	first := len(text)
 	for _, form := range f {
 		at := max(from, len(text)-len(form)+1)
-		if i := bytes.Index(text[at:], form[:min(guessed, len(form)/2)]); i >= 0 {
+		if i := bytes.Index(text[at:], form[:known]); i >= 0 {
 			first = min(first, at+i)
 		}
 	}
 	return first
 }
 
-func (f forms) longest() int {
-	longest := 0
-	for _, form := range f {
-		longest = max(longest, len(form))
+// lengths returns those of the shortest form and of the longest; 0 without forms.
+func (f forms) lengths() (shortest, longest int) {
+	for i, form := range f {
+		if longest = max(longest, len(form)); i == 0 || len(form) < shortest {
+			shortest = len(form)
+		}
 	}
-	return longest
+	return shortest, longest
 }
 
 func hide(text []byte) {
@@ -80,7 +82,7 @@ func (f forms) scrub(h map[string][]string) {
 const (
 	scrubPortion = 16 << 10               // bytes that are read at once
 	scrubPause   = 100 * time.Millisecond // after which a stream is not held back
-	guessed      = 8                      // see begun
+	maxGuess     = 8                      // bytes that a client must guess at once to see that a form begins with them
 )
 
 // scrubber is a body in which forms are replaced by asterisks of the same length. The sandbox sees how a body
@@ -88,8 +90,8 @@ const (
 // text a form begins with, it would find a value byte by byte. So what is behind the last byte that no form can
 // have is held back, as much as a form can have before its last byte, whatever it is. Only a stream whose host
 // pauses is passed on without its rest, for which its client may wait. By pauses, which a sandbox can bring
-// about, it may find the first bytes of a form: less than guessed are passed on, and from those on the rest is held
-// back until the host goes on.
+// about, it may find the first bytes of a form: less than maxGuess are passed on, or than half of the shortest form,
+// and where so many are there, the rest is held back until the host goes on.
 //
 // It takes scrubPortion and the length of the longest form of memory. It stops echoes: a host that transforms
 // a value, or sends parts of it for a range, still gets it through.
@@ -97,7 +99,8 @@ type scrubber struct {
 	io.ReadCloser
 
 	forms   forms
-	longest int
+	longest int    // of forms
+	guess   int    // see maxGuess; of short forms at most half
 	stream  bool   // its length is not known
 	ended   func() // called once at the end of the body
 
@@ -119,7 +122,11 @@ type portion struct {
 
 // scrubBody has a response scrubbed, its trailers as well.
 func scrubBody(res *http.Response, f forms) {
-	res.Body = &scrubber{ReadCloser: res.Body, forms: f, longest: f.longest(), stream: res.ContentLength < 0, ended: func() { f.scrub(res.Trailer) }}
+	shortest, longest := f.lengths()
+	res.Body = &scrubber{
+		ReadCloser: res.Body, forms: f, longest: longest, guess: min(maxGuess, shortest/2),
+		stream: res.ContentLength < 0, ended: func() { f.scrub(res.Trailer) },
+	}
 }
 
 func (s *scrubber) Read(p []byte) (int, error) {
@@ -166,7 +173,7 @@ func (s *scrubber) fill() {
 		}
 		s.ready = max(s.ready, s.settled)
 	default:
-		s.ready = max(s.ready, s.forms.begun(text, s.settled))
+		s.ready = max(s.ready, s.forms.begun(text, s.settled, s.guess))
 	}
 	if ok {
 		s.found = append(s.found, s.forms.find(text)...)

@@ -218,6 +218,20 @@ func TestAttackPause(t *testing.T) {
 	}
 }
 
+// TestAttackShortValue: of a short value at most half can be found, whatever forms it has.
+func TestAttackShortValue(t *testing.T) {
+	t.Parallel()
+	forms := egress.Forms(egress.Secret{Name: "A", Value: "abcde///"}) // also abcde%2F%2F%2F
+	for _, form := range forms {
+		for n := range form {
+			got := parts(t, -1, forms, []send{{0, "x" + string(form[:n])}}, io.ErrUnexpectedEOF)
+			if shown := len(got[0].text) - 1; shown >= 4 {
+				t.Errorf("%d bytes of %q are shown", shown, form)
+			}
+		}
+	}
+}
+
 // TestForms: what programs make of a value is found.
 func TestForms(t *testing.T) {
 	t.Parallel()
