@@ -30,6 +30,14 @@ type attack struct {
 // nobody is the user id of the hostile commands, where the tests run as root.
 const nobody = 65534
 
+// hostile returns that user; nil where the tests do not run as root.
+func hostile() *identity.User {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return &identity.User{Name: "nobody", UID: nobody, GID: nobody, Groups: []uint32{nobody}}
+}
+
 // anyStatus is for attacks that do not say what their own status is.
 const anyStatus = -2
 
@@ -211,12 +219,8 @@ func descriptorLimits() (attacks []attack) {
 // possible.
 func TestSurvive(t *testing.T) {
 	t.Parallel()
-	user := &identity.User{Name: "nobody", UID: nobody, GID: nobody, Groups: []uint32{nobody}}
-	if os.Geteuid() != 0 {
-		user = nil
-	}
 	for _, attacks := range [][]attack{terminalAttacks, promptAttacks, trapAttacks, optionAttacks, builtinAttacks, descriptorAttacks, descriptorLimits()} {
-		checkAttacks(t, attacks, user)
+		checkAttacks(t, attacks, hostile())
 	}
 }
 
@@ -296,9 +300,8 @@ func TestLostBeginPipe(t *testing.T) {
 func TestBeginPipeIsClosed(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "/bin/bash")
-	if os.Geteuid() == 0 { // which opens everything
+	if cfg.User = hostile(); cfg.User != nil { // root opens everything
 		cfg.Dir = testhelp.PublicDir(t)
-		cfg.User = &identity.User{Name: "nobody", UID: nobody, GID: nobody, Groups: []uint32{nobody}}
 	}
 	s, err := bash.Start(t.Context(), cfg)
 	if err != nil {

@@ -502,7 +502,6 @@ func (s *States) giveWay() (bool, error) {
 		}
 	}
 	maps.DeleteFunc(s.pins, func(_ string, p Pin) bool { return s.find(p.State) == nil })
-	s.rewrite = true
 	s.mu.Unlock()
 	freed, err := s.reclaim()
 	return len(old) > 0 || freed > 0, err
