@@ -81,9 +81,10 @@ type history struct {
 
 	mu     sync.Mutex // not held while the store is used, which calls needs
 	paths  map[store.Sum][]*record
-	all    []*record         // oldest first
-	uses   map[store.Sum]int // of contents, by entries and by calls of keep
-	size   int64             // of all contents, where each counts for every entry
+	all    []*record          // oldest first
+	uses   map[store.Sum]int  // of contents, by entries and by calls of keep
+	lost   map[store.Sum]bool // paths whose entries all went for lack of room, at most maxSaved
+	size   int64              // of all contents, where each counts for every entry
 	log    *undoLog
 	closed bool
 
@@ -92,7 +93,7 @@ type history struct {
 
 // openHistory opens the history that the log in a directory has, unless that or contents is nil.
 func openHistory(root *os.Root, c *Config) (*history, error) {
-	h := &history{contents: c.Contents, reclaim: c.Reclaim, paths: map[store.Sum][]*record{}, uses: map[store.Sum]int{}}
+	h := &history{contents: c.Contents, reclaim: c.Reclaim, paths: map[store.Sum][]*record{}, uses: map[store.Sum]int{}, lost: map[store.Sum]bool{}}
 	var err error
 	if h.contents == nil {
 		h.own, h.contents = true, sync.OnceValues(func() (*store.Store, error) { return store.Open(store.Config{MaxBytes: c.MaxMemory}) })
@@ -212,6 +213,9 @@ func (h *history) push(path string, en *entry) error {
 	}
 	if err != nil {
 		h.forgetKey(r.key)
+		if errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrTooLarge) {
+			h.lose(r.key)
+		}
 		return err
 	}
 	h.insert(r)
@@ -310,6 +314,7 @@ func (h *history) close() error {
 func (h *history) insert(r *record) {
 	h.all = append(h.all, r)
 	h.paths[r.key] = append(h.paths[r.key], r)
+	delete(h.lost, r.key)
 	h.size += r.size
 	if r.before != (store.Sum{}) {
 		h.hold(r.before, 1)
@@ -348,7 +353,27 @@ func (h *history) dropAll(key store.Sum) {
 }
 
 // dropOldest drops the oldest entry of all. h.mu is held.
-func (h *history) dropOldest() { h.drop(h.all[0]) }
+func (h *history) dropOldest() {
+	r := h.all[0]
+	if h.drop(r); len(h.paths[r.key]) == 0 {
+		h.lose(r.key)
+	}
+}
+
+// lose notes that a path has no entries since there was no room. h.mu is held.
+func (h *history) lose(key store.Sum) {
+	if len(h.lost) >= maxSaved {
+		clear(h.lost)
+	}
+	h.lost[key] = true
+}
+
+// hasLost reports whether a path has no entries since there was no room.
+func (h *history) hasLost(path string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost[keyOf(path)]
+}
 
 // removeOlder removes the history of an earlier version, which had a file for each edit, and returns their number.
 func (h *history) removeOlder(root *os.Root) (edits int, err error) {

@@ -22,6 +22,9 @@ func (e *Editor) undo(p place) (Result, error) {
 	if en == nil && !p.exists() {
 		return Result{}, notFound(p.shown)
 	}
+	if en == nil && e.history.hasLost(p.real) {
+		return Result{}, refuse(CodeNoHistory, "The text of %s before its last edits was given up for lack of space, so nothing was undone.", p.shown)
+	}
 	if en == nil {
 		return Result{}, refuse(CodeNoHistory, "No edit history found for %s.", p.shown)
 	}

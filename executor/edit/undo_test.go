@@ -114,6 +114,37 @@ func TestUndoDepth(t *testing.T) {
 	}
 }
 
+// TestUndoWithoutRoom says why the edits of a file cannot be undone that later ones took the place of, or that was too large.
+func TestUndoWithoutRoom(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.Editor = newEditor(t, edit.Config{MaxMemory: 100_000})
+	paths := map[string]string{}
+	for name, size := range map[string]int{"old": 60_000, "large": 200_000, "new": 60_000} {
+		paths[name] = b.write(name, strings.Repeat(name[:1], size)+"\n", 0o644)
+	}
+	for _, name := range []string{"old", "large", "new"} {
+		r, err := b.Do(edit.Command{Name: "write", Path: paths[name], Content: new("edited\n")})
+		if err != nil || (r.HistoryErr != nil) != (name == "large") {
+			t.Fatal(name, err, r.HistoryErr)
+		}
+	}
+	for _, name := range []string{"old", "large"} {
+		_, err := b.Do(edit.Command{Name: "undo_edit", Path: paths[name]})
+		wantCode(t, err, edit.CodeNoHistory)
+		if want := "The text of " + paths[name] + " before its last edits was given up for lack of space, so nothing was undone."; err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	}
+	b.undo("new")
+	b.replace("old", "edited", "once more")
+	b.undo("old")
+	_, err := b.Do(edit.Command{Name: "undo_edit", Path: paths["old"]})
+	if want := "No edit history found for " + paths["old"] + "."; err == nil || err.Error() != want {
+		t.Errorf("after another edit: got %v, want %q", err, want)
+	}
+}
+
 // TestUndoRefuses leaves alone what another program did to the file.
 func TestUndoRefuses(t *testing.T) {
 	t.Parallel()
