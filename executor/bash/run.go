@@ -431,17 +431,20 @@ func (s *Session) reported(sh *shell, r report) {
 		return // the answer to a question that was no longer needed
 	}
 	notBegun := r.progress.begun >= 0 && r.progress.begun < c.seq
-	if notBegun && sh.standardFile(0) == sh.term.name {
-		s.mu.Unlock()
-		return // another process wrote it: the shell reports outside of commands
+	if notBegun {
+		begun, _ := sh.readBegins(c.seq)
+		c.begun = c.begun || begun
+		if at := sh.standardFile(0); at != "" && at != sh.input {
+			s.mu.Unlock()
+			return // another process wrote it: the shell reports outside of commands
+		}
 	}
 	ran := !notBegun && (c.begun || !sh.skipped(c.seq))
 	if !ran && c.keyed { // a key came first
 		r.progress.status = 128 + int(syscall.SIGINT)
 	} else if !ran {
-		sh.readBegins(c.seq) // it could not go on
 		why := whyNoBegin
-		if c.lost = !notBegun && sh.isRobbable(); c.lost {
+		if c.lost = c.begun || !notBegun && sh.isRobbable(); c.lost {
 			why = whyNoReport
 		}
 		c.begun, c.unrun = c.lost, !c.lost

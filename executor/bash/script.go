@@ -124,7 +124,7 @@ func (d dialect) command(token string, seq int64, text string, status int, termi
 	if d.isBash {
 		// The assignment is in a redirection that does nothing else: they are done one
 		// after the other, so it happens only where the others could be done.
-		try, begin = `\builtin eval ''`, ""
+		try, begin = try+" <&0", ""
 		run += ` <&"$((` + progressVar + "=" + n + `,0))"`
 		if status != 0 { // this way needs no process
 			begin = fmt.Sprintf(`\builtin . /dev/stdin <<<'return %d'`, status)

@@ -343,17 +343,32 @@ func TestBeginMessageTaken(t *testing.T) {
 	}
 }
 
-// A process that a command left cannot have the next one run again by a report that it did not begin.
+// A process that a command left cannot have the next one run again by reports that it did not begin, whatever
+// the standard input of the shell is.
 func TestForgedReport(t *testing.T) {
 	t.Parallel()
-	s := session(t, "/bin/bash")
-	do(t, s, `trap '[[ $BASH_COMMAND =~ ([0-9a-f]{16})\ ([0-9]+) ]] && token=${BASH_REMATCH[1]} seq=${BASH_REMATCH[2]}' DEBUG`)
-	do(t, s, `trap - DEBUG; (sleep 0.3; printf '\0R%s\0%d\0%d\0\0\0/bin\0/\0' "$token" $((seq + 1)) "$seq" >&11; >forged) &`)
-	if r := do(t, s, "echo ran >>log; until [ -e forged ]; do sleep 0.1; done; sleep 0.2; (exit 6)"); r.Status != 6 || r.Restarted != "" {
-		t.Errorf("got status %d, restarted %q, want 6 in the same shell", r.Status, r.Restarted)
-	}
-	if r := do(t, s, "cat log"); r.Output != "ran" {
-		t.Errorf("got %q, want that the command ran once", r.Output)
+	const forge = `printf '\0R%s\0%d\0%d\0\0\0/bin\0/\0' "$token" $((seq + 1)) "$seq" >&11`
+	const wait = "until [ -e forged ]; do sleep 0.1; done; sleep 0.2"
+	for name, tt := range map[string]struct{ forger, text string }{
+		"once":                 {"sleep 0.3; " + forge + "; >forged", wait},
+		"again and again":      {"until [ -e started ]; do sleep 0.01; done; for i in {1..2000}; do " + forge + "; done", ">started; sleep 0.01"},
+		"a loop over a file":   {"sleep 0.3; " + forge + "; >forged", "echo >list; while read -r line; do " + wait + "; done <list"},
+		"standard input gone":  {"sleep 0.3; " + forge + "; >forged", "exec <&-; " + wait},
+		"another input":        {"sleep 0.3; " + forge + "; >forged", "exec </dev/null; " + wait},
+		"the terminal by name": {"sleep 0.3; " + forge + "; >forged", "exec </dev/tty; " + wait},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, "/bin/bash")
+			do(t, s, `trap '[[ $BASH_COMMAND =~ ([0-9a-f]{16})\ ([0-9]+) ]] && token=${BASH_REMATCH[1]} seq=${BASH_REMATCH[2]}' DEBUG`)
+			do(t, s, "trap - DEBUG; ("+tt.forger+") &")
+			if r := do(t, s, "echo ran >>log; "+tt.text+"; (exit 6)"); r.Status != 6 && (r.Status != unknown || r.Restarted == "") {
+				t.Errorf("got status %d, restarted %q, want 6, or an unknown one and a new shell", r.Status, r.Restarted)
+			}
+			if r := do(t, s, "cat log"); r.Output != "ran" {
+				t.Errorf("got %q, want that the command ran once", r.Output)
+			}
+		})
 	}
 }
 
