@@ -38,8 +38,9 @@ func (e *Executor) glob(ctx context.Context, a api.GlobAction, req api.Request) 
 	if err != nil {
 		return searchFailed(err)
 	}
-	o := api.SearchObservation{Action: a.Kind(), Path: files.Dir, Count: len(files.Paths), Truncated: files.Cut ||
-		files.Total > len(files.Paths)}
+	o := api.SearchObservation{
+		Action: a.Kind(), Path: files.Dir, Count: len(files.Paths), Truncated: files.Cut || files.Total > len(files.Paths),
+	}
 	o.Content = strings.Join(files.Paths, "\n")
 	switch {
 	case files.Cut:

@@ -103,8 +103,8 @@ func (s *Server) replyConflict(w http.ResponseWriter, c *call, err error) error 
 func conflict(c *call, err error) error {
 	switch {
 	case errors.Is(err, journal.ErrOther):
-		return invalid("%s: the id %q was sent before with another body; a new action needs a new id", api.IdentityHeader,
-			c.ID)
+		return invalid("%s: the id %q was sent before with another body; a new action needs a new id",
+			api.IdentityHeader, c.ID)
 	case !errors.Is(err, journal.ErrForgotten):
 		return err
 	case c.form == formHidden:

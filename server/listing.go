@@ -79,8 +79,8 @@ func listedEntry(dir string, e *files.Entry) api.ListedEntry {
 	entry.Name, entry.NameBase64 = asText(e.Name)
 	entry.Target, entry.TargetBase64 = asText(e.Target)
 	if e.Stat != nil {
-		entry.Type, entry.Size, entry.Mode = fileTypes[e.Stat.Mode&unix.S_IFMT], e.Stat.Size, fmt.Sprintf("%04o",
-			e.Stat.Mode&0o7777)
+		entry.Type, entry.Size = fileTypes[e.Stat.Mode&unix.S_IFMT], e.Stat.Size
+		entry.Mode = fmt.Sprintf("%04o", e.Stat.Mode&0o7777)
 	}
 	if e.Err != nil {
 		shown, _ := asText(path.Join(dir, e.Name))

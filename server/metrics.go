@@ -101,8 +101,8 @@ func (m *metrics) changed(c *api.Changes) {
 type workspaceMetrics struct{ workspace Workspace }
 
 var (
-	changesWatches = prometheus.NewDesc("actiond_changes_watches", "Directories of the workspace that are watched.", nil,
-		nil)
+	changesWatches = prometheus.NewDesc("actiond_changes_watches",
+		"Directories of the workspace that are watched.", nil, nil)
 	changesListed = prometheus.NewDesc("actiond_changes_directories_listed_total",
 		"Directories of the workspace that were listed, since something in them changed or might have.", nil, nil)
 	changesStore = prometheus.NewDesc("actiond_changes_store_bytes",
@@ -145,8 +145,8 @@ func (m *workspaceMetrics) Collect(to chan<- prometheus.Metric) {
 type recordedMetrics struct{ journal *journal.Journal }
 
 var (
-	recordedActions = prometheus.NewDesc("actiond_recorded_actions", "Actions that are kept, by state.", []string{"state"},
-		nil)
+	recordedActions = prometheus.NewDesc("actiond_recorded_actions",
+		"Actions that are kept, by state.", []string{"state"}, nil)
 	journalBytes  = prometheus.NewDesc("actiond_journal_bytes", "Bytes that the kept actions take.", nil, nil)
 	journalOldest = prometheus.NewDesc("actiond_journal_oldest_seconds",
 		"Age of the oldest action that is kept; 0 without actions.", nil, nil)
@@ -154,8 +154,8 @@ var (
 		nil, nil)
 	journalFails = prometheus.NewDesc("actiond_journal_failing",
 		"1 where what is recorded now will not last, otherwise 0.", nil, nil)
-	journalWrites = prometheus.NewDesc("actiond_journal_append_seconds", "Writes to the journal and their time.", nil,
-		nil)
+	journalWrites = prometheus.NewDesc("actiond_journal_append_seconds",
+		"Writes to the journal and their time.", nil, nil)
 )
 
 // Describe is of prometheus.Collector.

@@ -214,8 +214,8 @@ func (s *Server) execute(ctx context.Context, conn net.Conn, version string, lef
 	answer := api.Upgraded{Version: version, Previous: s.cfg.Version, Unknown: s.settle()}
 	slices.Sort(ended)
 	answer.Ended = append([]string{}, slices.Compact(ended)...)
-	s.log.InfoContext(ctx, "executing another program", "version", version, "ended", answer.Ended, "unknown",
-		answer.Unknown)
+	s.log.InfoContext(ctx, "executing another program", "version", version,
+		"ended", answer.Ended, "unknown", answer.Unknown)
 	s.gate.hold() // the next request after the answer is the next program's
 	err := s.countUpgrade(1)
 	if err == nil {

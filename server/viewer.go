@@ -40,8 +40,8 @@ func Viewer(as func(func() error) error) *http.Server {
 	return srv
 }
 
-// MaxViews is how many connections a viewer needs. None of them shows a key, so it
-// gets half of these, which is more than a browser opens to one host.
+// MaxViews is how many connections the listener of a viewer admits. Half of them may be without a key, as all of
+// its are: more than a browser opens to one host.
 const MaxViews = 32
 
 type viewer struct{ as func(func() error) error }

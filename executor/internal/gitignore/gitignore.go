@@ -131,7 +131,7 @@ func escapeBraces(pattern string) string {
 // choice in braces doubles the number of ways to match.
 func ValidPattern(pattern string) bool {
 	const longest, mostChoices = 1024, 8
-	return pattern != "" && len(pattern) <= longest && strings.Count(pattern, "{")-strings.Count(pattern,
-		`\{`) <= mostChoices &&
+	return pattern != "" && len(pattern) <= longest &&
+		strings.Count(pattern, "{")-strings.Count(pattern, `\{`) <= mostChoices &&
 		strings.Count(pattern, ",") <= 8*mostChoices && doublestar.ValidatePattern(pattern)
 }
