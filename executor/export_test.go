@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"time"
 
 	"github.com/actiond/actiond/api"
 )
@@ -29,4 +30,18 @@ func (w *Workspace) Find(find func()) bool {
 	defer w.mu.Unlock()
 	_, ok := bounded(w, func() bool { find(); return true })
 	return ok
+}
+
+// Seek begins a search for processes that calls find, as one beside a step does.
+func (w *Workspace) Seek(find func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.search, w.fresh = beginFinding(w, func() map[int]time.Duration { find(); return nil }), true
+}
+
+// Sought reports whether the last step had processes sought, and nothing asked for them yet.
+func (w *Workspace) Sought() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fresh
 }

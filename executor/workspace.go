@@ -83,10 +83,10 @@ type Workspace struct {
 
 	tracker atomic.Pointer[changes.Tracker]
 	info    atomic.Pointer[api.ChangesInfo]
-	suspect atomic.Bool // an action may have left processes
-	stuck   atomic.Bool // a look takes longer than the limit
+	suspect atomic.Bool  // an action may have left processes
+	stuck   atomic.Int32 // looks and searches that take longer than the limit
 
-	processes proc.Scan // used by one look at a time
+	processes proc.Scan // used by one search at a time
 
 	steps    atomic.Uint64 // that had something to look at
 	stepping atomic.Int64  // their nanoseconds
@@ -100,8 +100,10 @@ type Workspace struct {
 	last      uint64          // the present state, with what belongs to it
 	state     *changes.State
 	exact     bool
-	living    []int // processes that lived at the last look
-	behind    bool  // the tracker may have a later state than the last one
+	living    []int                           // processes that lived at the last look
+	search    *finding[map[int]time.Duration] // for processes, beside a step; nil without one
+	fresh     bool                            // the search is of the last step, and nothing waited for it yet
+	behind    bool                            // the tracker may have a later state than the last one
 	restoring bool
 }
 
@@ -340,15 +342,24 @@ func (w *Workspace) Await(ctx context.Context) {
 
 // Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not
 // known, or not in time. exact is false if something may have changed unseen. It allocates nothing if nothing changed.
-func (w *Workspace) Step() (n uint64, exact bool) {
+func (w *Workspace) Step() (n uint64, exact bool) { return w.step(false) }
+
+// StepAndSeek is Step for a caller that calls Left next if something changed: the processes are sought while the step works.
+func (w *Workspace) StepAndSeek() (n uint64, exact bool) { return w.step(true) }
+
+func (w *Workspace) step(seek bool) (n uint64, exact bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.fresh = false
 	t := w.tracker.Load()
-	if t == nil || w.stuck.Load() || w.restoring {
+	if t == nil || w.stuck.Load() > 0 || w.restoring {
 		return 0, false
 	}
 	w.forgetDead()
-	if w.behind || len(w.living) > 0 || !t.Unchanged() {
+	if unchanged := t.Unchanged(); w.behind || len(w.living) > 0 || !unchanged {
+		if seek && t.Marked() && (w.search == nil || channel.Closed(w.search.over)) {
+			w.search, w.fresh = w.beginSearch(), true
+		}
 		state := w.look(t.Step)
 		if w.behind = state == nil; w.behind {
 			return 0, false
@@ -392,29 +403,48 @@ func (w *Workspace) look(step func(pids ...int) (*changes.State, error)) *change
 // bounded calls find in a goroutine of its own, and waits for its result in bounded time, and not beyond close; false if
 // that was too short. Until find returns, w is stuck. The caller holds mu of w.
 func bounded[T any](w *Workspace, find func() T) (result T, ok bool) {
-	found, over := make(chan T, 1), make(chan struct{})
+	return beginFinding(w, find).wait(w)
+}
+
+// finding is a call in a goroutine of its own.
+type finding[T any] struct {
+	over   chan struct{} // closed at its end
+	result T
+	ok     bool // it did not break
+	// gone is set by the end of the call, or by the end of the wait for it.
+	gone atomic.Bool
+}
+
+// beginFinding calls find. The caller waits for the result later, or knows from over that there is no need to.
+func beginFinding[T any](w *Workspace, find func() T) *finding[T] {
+	f := &finding[T]{over: make(chan struct{})}
 	w.work.Go(func() {
-		defer w.stuck.Store(false)
-		defer close(over)
+		defer func() {
+			if f.gone.Swap(true) {
+				w.stuck.Add(-1)
+			}
+		}()
+		defer close(f.over)
 		defer w.recovers()
-		found <- find()
+		f.result = find()
+		f.ok = true
 	})
+	return f
+}
+
+// wait returns the result, as bounded does.
+func (f *finding[T]) wait(w *Workspace) (result T, ok bool) {
 	timer := time.NewTimer(w.cfg.StepLimit)
 	defer timer.Stop()
 	select {
-	case <-over:
-		select {
-		case result := <-found:
-			return result, true
-		default: // it broke
-			return result, false
-		}
+	case <-f.over:
+		return f.result, f.ok
 	case <-timer.C:
 	case <-w.ctx.Done():
 	}
-	w.stuck.Store(true)
-	if channel.Closed(over) { // it may not have seen that
-		w.stuck.Store(false)
+	w.stuck.Add(1)
+	if f.gone.Swap(true) { // it has ended by now
+		w.stuck.Add(-1)
 	}
 	return result, false
 }
@@ -445,7 +475,7 @@ func (w *Workspace) Left(begun time.Time, sure bool) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	found, ok := w.seek()
+	found, ok := w.seek(w.fresh)
 	return !ok || slices.ContainsFunc(slices.Collect(maps.Values(found)), func(start time.Duration) bool { return start <= since })
 }
 
@@ -458,24 +488,28 @@ func (w *Workspace) Living() bool {
 	}
 	ok := true
 	if w.suspect.Swap(false) {
-		_, ok = w.seek()
+		_, ok = w.seek(false)
 	} else if len(w.living) > 0 {
 		if w.forgetDead(); len(w.living) == 0 {
-			_, ok = w.seek() // they may have left others
+			_, ok = w.seek(false) // they may have left others
 		}
 	}
 	return !ok || len(w.living) > 0
 }
 
 // seek finds the processes of the agent; false if that takes too long: a process may keep others from reading its
-// environment. The caller holds mu.
-func (w *Workspace) seek() (found map[int]time.Duration, ok bool) {
-	if w.ctx.Err() == nil && !w.stuck.Load() {
-		found, ok = bounded(w, func() map[int]time.Duration {
-			sessions, idle := w.e.idleRoots()
-			return w.processes.Living(sessions, idle, w.e.mark, w.e.cfg.User)
-		})
+// environment. begun says that the search that goes on will do. The caller holds mu.
+func (w *Workspace) seek(begun bool) (found map[int]time.Duration, ok bool) {
+	if ok = w.ctx.Err() == nil && w.stuck.Load() == 0; ok && w.search != nil {
+		found, ok = w.search.wait(w)
+		w.search = nil
+	} else {
+		begun = false
 	}
+	if ok && !begun {
+		found, ok = w.beginSearch().wait(w)
+	}
+	w.fresh = false
 	if !ok {
 		w.suspect.Store(true)
 		return nil, false
@@ -483,6 +517,14 @@ func (w *Workspace) seek() (found map[int]time.Duration, ok bool) {
 	living := slices.Sorted(maps.Keys(found))
 	w.living = living[:min(len(living), maxLiving)]
 	return found, true
+}
+
+// beginSearch begins a search for the processes of the agent. One works at a time.
+func (w *Workspace) beginSearch() *finding[map[int]time.Duration] {
+	return beginFinding(w, func() map[int]time.Duration {
+		sessions, idle := w.e.idleRoots()
+		return w.processes.Living(sessions, idle, w.e.mark, w.e.cfg.User)
+	})
 }
 
 // forgetDead forgets the processes that ended. The caller holds mu.
