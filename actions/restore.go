@@ -207,6 +207,12 @@ func (m *Manager) capture(ctx context.Context, limit time.Duration) {
 
 // settle waits for the first state, for a while.
 func (m *Manager) settle(ctx context.Context) {
+	m.effects.mu.Lock()
+	known := m.effects.first != 0
+	m.effects.mu.Unlock()
+	if known {
+		return
+	}
 	limited, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	m.effects.workspace.Await(limited)
