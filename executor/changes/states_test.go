@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/executor/changes"
 	"github.com/actiond/actiond/executor/internal/store"
 )
@@ -223,6 +225,73 @@ func TestStatesList(t *testing.T) {
 	add() // all are written again
 	if got := openStates(t, tracker, cfg); got.Earlier() != kept2+1 {
 		t.Errorf("the last state is %d, want %d", got.Earlier(), kept2+1)
+	}
+}
+
+// An agent that is the server's own user puts other files in the place of the list: none is written to, none is waited for, and the states
+// are in a list again.
+func TestStatesListReplaced(t *testing.T) {
+	t.Parallel()
+	fifo := func(flag int) func(list, victim string) error {
+		return func(list, _ string) error {
+			if err := unix.Mkfifo(list, 0o600); err != nil {
+				return err
+			}
+			f, err := os.OpenFile(list, flag|unix.O_NONBLOCK, 0) // its other end
+			t.Cleanup(func() { _ = f.Close() })
+			return err
+		}
+	}
+	for name, replace := range map[string]func(list, victim string) error{
+		"a hard link":       func(list, victim string) error { return os.Link(victim, list) },
+		"a symbolic link":   func(list, victim string) error { return os.Symlink(victim, list) },
+		"a link beside":     func(list, victim string) error { return os.Symlink(filepath.Base(victim), list) },
+		"a lost link":       func(list, victim string) error { return os.Symlink(victim+"s", list) },
+		"a directory":       func(list, _ string) error { return os.MkdirAll(filepath.Join(list, "full"), 0o700) },
+		"a FIFO":            func(list, _ string) error { return unix.Mkfifo(list, 0o600) },
+		"a FIFO with ends":  fifo(os.O_RDWR),
+		"a FIFO and reader": fifo(os.O_RDONLY),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, kept := t.TempDir(), contents(t, 0)
+			cfg := changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states")}
+			list, victim := filepath.Join(cfg.Dir, "states"), filepath.Join(cfg.Dir, "victim")
+			if err := os.Mkdir(cfg.Dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			const text = "root \"/\"\n"
+			if err := os.WriteFile(victim, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			tracker := track(t, changes.Config{Root: dir, Store: kept})
+			states := openStates(t, tracker, cfg)
+			for i := range 6 {
+				for _, file := range []string{list, list + ".tmp"}[:i%3] {
+					if err := os.RemoveAll(file); err != nil {
+						t.Fatal(err)
+					}
+					if err := replace(file, victim); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if i == 4 { // the next process
+					states = openStates(t, tracker, cfg)
+				}
+				do(t, dir, fmt.Sprint("write a ", i))
+				n := states.Add(step(t, tracker))
+				capture(t, states)
+				if got := openStates(t, tracker, cfg); got.Earlier() != n {
+					t.Errorf("%d: the last state is %d, want %d", i, got.Earlier(), n)
+				}
+			}
+			if data, err := os.ReadFile(victim); err != nil || string(data) != text {
+				t.Errorf("the other file has %q, %v", data, err)
+			}
+			if _, err := os.Lstat(victim + "s"); !os.IsNotExist(err) {
+				t.Error("a link was followed")
+			}
+		})
 	}
 }
 
