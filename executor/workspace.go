@@ -462,7 +462,7 @@ func (w *Workspace) recovers() {
 func (w *Workspace) keep(state *changes.State) { w.present(w.states.Add(state), state) }
 
 func (w *Workspace) present(n uint64, state *changes.State) {
-	w.last, w.state, w.exact = n, state, changes.Compare(state, state, changes.Limits{}).Exact
+	w.last, w.state, w.exact = n, state, state.Exact()
 }
 
 // Left reports whether processes of the agent live that were started before an action began, beside idle shells, kernels,

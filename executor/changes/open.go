@@ -38,6 +38,13 @@ func (o *opened) open(root int, d *dir) (int, error) {
 			o.at, o.atFD = d, fd
 		}
 		return fd, err
+	case d.up.up == nil: // the root is open
+		o.close()
+		fd, err := files.OpenBeneath(root, d.name, unix.O_RDONLY|unix.O_DIRECTORY)
+		if err == nil {
+			o.at, o.atFD = d, fd
+		}
+		return fd, err
 	case o.at == d.up:
 		if o.upFD >= 0 {
 			_ = unix.Close(o.upFD)

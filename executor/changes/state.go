@@ -29,5 +29,8 @@ type State struct {
 	unwatched int
 }
 
+// Exact reports whether the state is known to be that of the tree.
+func (s *State) Exact() bool { return s.why == "" && len(s.unsure) == 0 }
+
 // Names is the number of names below the root.
 func (s *State) Names() int { return s.names }
