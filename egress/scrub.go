@@ -175,9 +175,7 @@ func (s *scrubber) fill() {
 	default:
 		s.ready = max(s.ready, s.forms.begun(text, s.settled, s.guess))
 	}
-	if ok {
-		s.found = append(s.found, s.forms.find(text)...)
-	}
+	s.found = append(s.found, s.forms.find(text)...) // also after a pause, before which drop forgot them
 	if got.err != nil {
 		s.err = got.err
 		s.ended()

@@ -218,6 +218,21 @@ func TestAttackPause(t *testing.T) {
 	}
 }
 
+// TestAttackPauseOfMany: a whole value before a pause is hidden, also where it has a longer form.
+func TestAttackPauseOfMany(t *testing.T) {
+	t.Parallel()
+	const value = "sk-0123456789abcdef"
+	for _, text := range []string{"data: " + value, value, "echo=" + value + "="} {
+		var got strings.Builder
+		for _, one := range parts(t, -1, egress.Forms(egress.Secret{Name: "A", Value: value}), []send{{0, text}, {time.Minute, "\n"}}, nil) {
+			got.WriteString(one.text)
+		}
+		if want := strings.Replace(text, value, strings.Repeat("*", len(value)), 1) + "\n"; got.String() != want {
+			t.Errorf("got %q, want %q", got.String(), want)
+		}
+	}
+}
+
 // TestAttackShortValue: of a short value at most half can be found, whatever forms it has.
 func TestAttackShortValue(t *testing.T) {
 	t.Parallel()
