@@ -34,23 +34,10 @@ func (t *Tracker) writePlan(target *node) error {
 	defer func() { _ = root.Close() }()
 	plan := appendText([]byte(planMagic), t.cfg.Root)
 	plan = (&State{root: target}).Encode(plan)
-	err = errors.Join(ignoreMissing(root.Remove(planName+".tmp")), writeNew(root, planName+".tmp", plan))
-	if err == nil {
-		err = root.Rename(planName+".tmp", planName)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the plan of the restore: %w", errors.Join(err, ignoreMissing(root.Remove(planName+".tmp"))))
+	if err := replaceOwn(root, planName, plan); err != nil {
+		return fmt.Errorf("writing the plan of the restore: %w", errors.Join(err, root.RemoveAll(planName+".tmp")))
 	}
 	return nil
-}
-
-func writeNew(root *os.Root, name string, data []byte) error {
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Close())
 }
 
 func ignoreMissing(err error) error {
@@ -83,8 +70,11 @@ func (t *Tracker) readPlan() (target *State, err error) {
 		return nil, fmt.Errorf("opening the state directory %q: %w", t.cfg.StateDir, err)
 	}
 	defer func() { _ = root.Close() }()
-	f, err := root.OpenFile(planName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
+	f, err := openOwn(root, planName, os.O_RDONLY)
+	switch {
+	case errors.Is(err, errReplaced):
+		return nil, root.RemoveAll(planName)
+	case err != nil:
 		return nil, ignoreMissing(err)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxPlan))

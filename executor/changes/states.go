@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -117,9 +116,9 @@ func (s *States) read() error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	f, err := openList(root, os.O_RDONLY)
+	f, err := openOwn(root, statesName, os.O_RDONLY)
 	switch {
-	case errors.Is(err, errNoList):
+	case errors.Is(err, errReplaced):
 		return nil // the next list takes its place
 	case err != nil:
 		return ignoreMissing(err)
@@ -446,44 +445,14 @@ func (s *States) put(text []byte, whole bool) error {
 	}
 	defer func() { _ = root.Close() }()
 	if !whole {
-		f, err := openList(root, os.O_WRONLY|os.O_APPEND)
+		f, err := openOwn(root, statesName, os.O_WRONLY|os.O_APPEND)
 		if err != nil {
 			return err
 		}
 		_, err = f.Write(text)
 		return errors.Join(err, f.Close())
 	}
-	err = errors.Join(root.RemoveAll(statesName+".tmp"), writeNew(root, statesName+".tmp", text))
-	if err == nil {
-		err = root.Rename(statesName+".tmp", statesName)
-	}
-	if info, failed := root.Lstat(statesName); err != nil && failed == nil && info.IsDir() {
-		err = errors.Join(root.RemoveAll(statesName), root.Rename(statesName+".tmp", statesName))
-	}
-	return err
-}
-
-// errNoList says that an agent that is this process's user put another file in the place of the list.
-var errNoList = errors.New("it is not the list of states")
-
-// openList opens the written list, and waits for nothing. It fails with errNoList for what is no regular file, and for one that has
-// another name, by which it may be any file.
-func openList(root *os.Root, flags int) (*os.File, error) {
-	info, err := root.Lstat(statesName)
-	if err != nil {
-		return nil, err
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); !ok || !info.Mode().IsRegular() || st.Nlink > 1 {
-		return nil, errNoList
-	}
-	f, err := root.OpenFile(statesName, flags|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	if opened, err := f.Stat(); err != nil || !os.SameFile(info, opened) {
-		return nil, errors.Join(errNoList, err, f.Close())
-	}
-	return f, nil
+	return replaceOwn(root, statesName, text)
 }
 
 // list returns the list as a text. s.mu is held.
