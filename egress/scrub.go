@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// forms are the texts that must not pass, none of them empty.
+// forms are the texts that must not pass, of visible ASCII characters and none of them empty.
 type forms [][]byte
 
 // span is a part of a text.

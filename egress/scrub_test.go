@@ -278,13 +278,13 @@ func FuzzScrub(f *testing.F) {
 	f.Add([]byte("secretsecret1tsthing"), []byte("secret"), []byte("secret1"), uint64(2), uint16(1))
 	f.Add(bytes.Repeat([]byte("abcab"), 5<<10), bytes.Repeat([]byte("abcab"), 20), []byte("cabab"), uint64(3), uint16(20<<10))
 	f.Fuzz(func(t *testing.T, text, one, other []byte, seed uint64, most uint16) {
-		if len(text) > 64<<10 || len(one)+len(other) > 512 {
+		if len(text) > 64<<10 || len(text) > 2000*(int(most)+1) || len(one)+len(other) > 512 {
 			return // these take long, and find nothing more
 		}
 		var forms [][]byte
 		for _, form := range [][]byte{one, other} {
 			if len(form) > 0 {
-				forms = append(forms, form)
+				forms = append(forms, visible(form))
 			}
 		}
 		from := &cuts{slices.Clone(text), int(most) + 1, rand.New(rand.NewPCG(seed, 0))}
@@ -296,6 +296,17 @@ func FuzzScrub(f *testing.F) {
 			t.Fatalf("got %q, want %q", got, want)
 		}
 	})
+}
+
+// visible returns text as a form may be.
+func visible(text []byte) []byte {
+	text = slices.Clone(text)
+	for i, c := range text {
+		if c <= ' ' || c >= 0x7f {
+			text[i] = '!' + c%94
+		}
+	}
+	return text
 }
 
 // BenchmarkScrub has the forms of a token of 40 characters, and a body without it.
