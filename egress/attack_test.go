@@ -436,7 +436,7 @@ func TestAttackLog(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"no-network"}`)
 	f.Close()
-	var log lines
+	var log logged
 	f.Server = egress.New(egress.Config{RunDir: f.dir, Log: slog.New(slog.NewTextHandler(&log, nil)), Resolve: f.resolve, Dial: f.dial})
 	t.Cleanup(f.Close)
 	if err := f.SetHost(nil); err != nil {
@@ -455,28 +455,10 @@ func TestAttackLog(t *testing.T) {
 	_, _ = io.WriteString(c, "CONNECT evil.example:443 HTTP/1.1\r\nHost: a\r\n\r\n")
 	read(t, c)
 	for what, want := range map[string]int{"sandbox=" + id + " host=noise.example": 10, "sandbox=" + otherID + " host=evil.example": 1} {
-		if got := log.count(what); got != want {
+		if got := strings.Count(log.String(), what); got != want {
 			t.Errorf("%d lines have %q, want %d", got, what, want)
 		}
 	}
-}
-
-// lines is a log.
-type lines struct {
-	mu  sync.Mutex
-	all strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-func (l *lines) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.all.String(), what)
 }
 
 // TestAttackKeepConnection: a change of the policy closes what it refuses before it returns (row 29),
