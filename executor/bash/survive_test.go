@@ -347,28 +347,39 @@ func TestBeginMessageTaken(t *testing.T) {
 // the standard input of the shell is.
 func TestForgedReport(t *testing.T) {
 	t.Parallel()
-	const forge = `printf '\0R%s\0%d\0%d\0\0\0/bin\0/\0' "$token" $((seq + 1)) "$seq" >&11`
+	const forge = `printf '\0R%s\0%d\0%d\0\0\0/bin\0/\0' "$token" $((seq + 1)) "$seq"`
 	const wait = "until [ -e forged ]; do sleep 0.1; done; sleep 0.2"
-	for name, tt := range map[string]struct{ forger, text string }{
-		"once":                 {"sleep 0.3; " + forge + "; >forged", wait},
-		"again and again":      {"until [ -e started ]; do sleep 0.01; done; for i in {1..2000}; do " + forge + "; done", ">started; sleep 0.01"},
-		"a loop over a file":   {"sleep 0.3; " + forge + "; >forged", "echo >list; while read -r line; do " + wait + "; done <list"},
-		"standard input gone":  {"sleep 0.3; " + forge + "; >forged", "exec <&-; " + wait},
-		"another input":        {"sleep 0.3; " + forge + "; >forged", "exec </dev/null; " + wait},
-		"the terminal by name": {"sleep 0.3; " + forge + "; >forged", "exec </dev/tty; " + wait},
+	// Learn the token, and write to the report pipe by the descriptor where the shell keeps it meanwhile.
+	learn, report := map[string]string{
+		"bash": `trap '[[ $BASH_COMMAND =~ ([0-9a-f]{16})\ ([0-9]+) ]] && token=${BASH_REMATCH[1]} seq=${BASH_REMATCH[2]}' DEBUG`,
+	}, map[string]string{"bash": " >&11"}
+	for _, posix := range []string{"dash", "busybox"} {
+		learn[posix] = `command() { case ${3-} in ????????????????) token=$3 seq=$4; unset -f command;; esac; "$@"; }`
+		report[posix] = " >/proc/self/fd/12"
+	}
+	for name, tt := range map[string]struct{ before, times, text string }{
+		"once":                 {"sleep 0.3", "1", wait},
+		"again and again":      {"until [ -e started ]; do sleep 0.01; done", "2000", ">started; sleep 0.01"},
+		"a loop over a file":   {"sleep 0.3", "1", "echo >list; while read -r line; do " + wait + "; done <list"},
+		"standard input gone":  {"sleep 0.3", "1", "exec <&-; " + wait},
+		"another input":        {"sleep 0.3", "1", "exec </dev/null; " + wait},
+		"the terminal by name": {"sleep 0.3", "1", "exec </dev/tty; " + wait},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := session(t, "/bin/bash")
-			do(t, s, `trap '[[ $BASH_COMMAND =~ ([0-9a-f]{16})\ ([0-9]+) ]] && token=${BASH_REMATCH[1]} seq=${BASH_REMATCH[2]}' DEBUG`)
-			do(t, s, "trap - DEBUG; ("+tt.forger+") &")
-			if r := do(t, s, "echo ran >>log; "+tt.text+"; (exit 6)"); r.Status != 6 && (r.Status != unknown || r.Restarted == "") {
-				t.Errorf("got status %d, restarted %q, want 6, or an unknown one and a new shell", r.Status, r.Restarted)
-			}
-			if r := do(t, s, "cat log"); r.Output != "ran" {
-				t.Errorf("got %q, want that the command ran once", r.Output)
-			}
-		})
+		for shell, program := range shells(t) {
+			t.Run(name+"/"+shell, func(t *testing.T) {
+				t.Parallel()
+				s := session(t, program)
+				do(t, s, learn[shell])
+				do(t, s, "trap - DEBUG 2>/dev/null || :; ("+tt.before+"; i=0; while [ $i -lt "+tt.times+" ]; do "+
+					forge+report[shell]+"; i=$((i + 1)); done; >forged) &")
+				if r := do(t, s, "echo ran >>log; "+tt.text+"; (exit 6)"); r.Status != 6 && (r.Status != unknown || r.Restarted == "") {
+					t.Errorf("got status %d, restarted %q, want 6, or an unknown one and a new shell", r.Status, r.Restarted)
+				}
+				if r := do(t, s, "cat log"); r.Output != "ran" {
+					t.Errorf("got %q, want that the command ran once", r.Output)
+				}
+			})
+		}
 	}
 }
 
