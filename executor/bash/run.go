@@ -430,29 +430,24 @@ func (s *Session) reported(sh *shell, r report) {
 		s.mu.Unlock()
 		return // the answer to a question that was no longer needed
 	}
-	notBegun := r.progress.begun >= 0 && r.progress.begun < c.seq
-	if notBegun {
-		begun, _ := sh.readBegins(c.seq)
-		c.begun = c.begun || begun
-		if at := sh.standardFile(0); at != "" && at != sh.input {
-			s.mu.Unlock()
-			return // another process wrote it: the shell reports outside of commands
-		}
-	}
-	ran := !notBegun && (c.begun || !sh.skipped(c.seq))
-	if !ran && c.keyed { // a key came first
+	v := c.judge(sh, r)
+	switch {
+	case v == forged:
+		s.mu.Unlock()
+		return
+	case v != ran && c.keyed: // a key came first
 		r.progress.status = 128 + int(syscall.SIGINT)
-	} else if !ran {
+	case v != ran:
 		why := whyNoBegin
-		if c.lost = c.begun || !notBegun && sh.isRobbable(); c.lost {
+		if v == undecided {
 			why = whyNoReport
 		}
-		c.begun, c.unrun = c.lost, !c.lost
+		c.begun, c.lost, c.unrun = v == undecided, v == undecided, v == notRun
 		s.mu.Unlock()
 		s.retire(sh, why)
 		return
 	}
-	save := ran && (mayChangeState(c.text) || r.path != s.path)
+	save := v == ran && (mayChangeState(c.text) || r.path != s.path)
 	s.mu.Unlock()
 	sh.drain()
 	if save { // before the next command can be given
@@ -475,6 +470,38 @@ func (s *Session) reported(sh *shell, r report) {
 	s.flags, s.status, s.path, s.jobPID = r.flags, max(r.progress.status, 0), r.path, r.background
 	c.end(r.progress.status, r.background)
 	s.changed()
+}
+
+// verdict says whether the text of a command ran about which a report came.
+type verdict int
+
+const (
+	ran       verdict = iota
+	notRun            // a new shell may get it
+	undecided         // its message on the begin pipe is missing, or contradicts the report
+	forged            // the report is another process's
+)
+
+// judge reads the begin pipe about c, whose shell seems to have reported r. The caller holds mu of the session.
+func (c *running) judge(sh *shell, r report) verdict {
+	if r.progress.begun < 0 || r.progress.begun >= c.seq {
+		switch {
+		case c.begun || !sh.skipped(c.seq):
+			return ran
+		case sh.isRobbable():
+			return undecided
+		}
+		return notRun
+	}
+	begun, _ := sh.readBegins(c.seq)
+	c.begun = c.begun || begun
+	if at := sh.standardFile(0); at != "" && at != sh.input {
+		return forged // the shell reports outside of commands
+	}
+	if c.begun {
+		return undecided
+	}
+	return notRun
 }
 
 // end ends a command. The caller holds mu of the session.
