@@ -15,6 +15,7 @@ import (
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -67,7 +68,7 @@ func confOf(t *testing.T, state, id string) egress.Conf {
 func TestAttackSecretSeen(t *testing.T) {
 	t.Parallel()
 	f := dockertest.New(t)
-	agent, log, state := &fakeAgent{keys: map[string]string{}}, &lockedBuffer{}, ""
+	agent, log, state := &fakeAgent{keys: map[string]string{}}, &testhelp.Buffer{}, ""
 	h := fakeHost(t, f, withRoots(t), func(c *docker.Config) {
 		c.Agent, c.Logger, state = agent, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), c.StateDir
 		c.Progress = func(id string, at sandbox.State, waiting string) { fmt.Fprintln(log, id, at, waiting) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -189,7 +190,7 @@ func TestOneProcessFillsAPool(t *testing.T) {
 	t.Parallel()
 	f := dockertest.New(t)
 	state := t.TempDir()
-	var log lockedBuffer
+	var log testhelp.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	shared := func(c *docker.Config) {
 		c.StateDir = state
@@ -243,22 +244,4 @@ func TestOneProcessFillsAPool(t *testing.T) {
 	if err := pools[1].Drain(t.Context()); err != nil || len(images(hosts[1])) != 0 {
 		t.Errorf("Drain: %v, left %v", err, images(hosts[1]))
 	}
-}
-
-// lockedBuffer is a buffer for several writers.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *lockedBuffer) Write(data []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(data)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

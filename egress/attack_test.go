@@ -436,7 +436,7 @@ func TestAttackLog(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"no-network"}`)
 	f.Close()
-	var log logged
+	var log testhelp.Buffer
 	f.Server = egress.New(egress.Config{RunDir: f.dir, Log: slog.New(slog.NewTextHandler(&log, nil)), Resolve: f.resolve, Dial: f.dial})
 	t.Cleanup(f.Close)
 	if err := f.SetHost(nil); err != nil {

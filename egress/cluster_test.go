@@ -101,7 +101,7 @@ func TestFollow(t *testing.T) {
 		"more": `{"metadata":{"resourceVersion":"8"},"items":[` + secretOf(otherID, "u2", conf(1, "no-network", otherHash)) + "," +
 			secretOf(brokenID, "u3", `{"generation":1,"policy":{"mode":"public","secrets":[{"name":"API","value":"hunter22hunter22","host":1}]}}`) + "]}",
 	}
-	var log logged
+	var log testhelp.Buffer
 	proxy := egress.New(egress.Config{Log: slog.New(slog.DiscardHandler)})
 	defer proxy.Close()
 	ctx, end := context.WithCancel(t.Context())
@@ -173,22 +173,4 @@ func TestFollow(t *testing.T) {
 	if api.asked[2].Get("resourceVersion") != "8" {
 		t.Errorf("watched %v", api.asked[2])
 	}
-}
-
-// logged is a log that several goroutines write.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -1,33 +1,20 @@
 package gateway_test
 
 import (
-	"bytes"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/actiond/actiond/gateway"
+	"github.com/actiond/actiond/internal/testhelp"
 )
-
-// lines is a log whose lines are read meanwhile.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
 
 // TestLog reads the life of a host in the log: a line for each thing that was done.
 func TestLog(t *testing.T) {
 	t.Parallel()
-	var log lines
+	var log testhelp.Buffer
 	h := newHouse(t, func(_ *house, c *gateway.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	s := h.make(t, `{"image":"debian","name":"box"}`, "Idempotency-Key", "a")
 	h.make(t, `{"image":"debian","name":"box"}`, "Idempotency-Key", "a") // is there already: nothing is done
@@ -44,7 +31,7 @@ func TestLog(t *testing.T) {
 		t.Fatalf("got %d %s", w.Code, w.Body)
 	}
 	var got []string
-	for line := range strings.Lines(log.text.String()) {
+	for line := range strings.Lines(log.String()) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), " level=")
 		rest, _, _ = strings.Cut(rest, " took=")
 		got = append(got, strings.ReplaceAll(rest, s.ID, "ID"))

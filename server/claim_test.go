@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/internal/ticket"
 	"github.com/actiond/actiond/server"
 )
@@ -147,8 +148,8 @@ func TestClaimThatBreaks(t *testing.T) {
 // Guessing does not help, and does not keep the owner out.
 func TestTenThousandWrongKeys(t *testing.T) {
 	t.Parallel()
-	var log logged
-	s := newServer(t, withClaim, log.into)
+	var log testhelp.Buffer
+	s := newServer(t, withClaim, withLog(&log))
 	claimBy(ownersKey).send(s)
 	for i := range 10_000 {
 		q := post("/execute_action", runTrue)

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -14,13 +13,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -180,26 +179,10 @@ func tunnelTo(port string, change map[string]string) request {
 
 func get(path string) request { return request{method: "GET", path: path} }
 
-// logged is a log that a test can read while others write.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *logged) into(cfg *server.Config) {
-	cfg.Logger = slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+func withLog(w io.Writer) func(*server.Config) {
+	return func(cfg *server.Config) {
+		cfg.Logger = slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 }
 
 // withRecorded is a server whose journal has an action.
@@ -625,8 +608,8 @@ func TestKey(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var log logged
-			w := tt.send(newServer(t, withKey, log.into))
+			var log testhelp.Buffer
+			w := tt.send(newServer(t, withKey, withLog(&log)))
 			if w.Code != tt.status {
 				t.Errorf("got %d %s, want %d", w.Code, w.Body, tt.status)
 			}
@@ -695,8 +678,8 @@ func TestBroken(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var log logged
-			s := newServer(t, log.into, withExecutor(&fake{do: func(context.Context, api.Request) (api.Observation, error) { return tt.do() }}))
+			var log testhelp.Buffer
+			s := newServer(t, withLog(&log), withExecutor(&fake{do: func(context.Context, api.Request) (api.Observation, error) { return tt.do() }}))
 			w := post("/execute_action", runTrue).send(s)
 			if w.Code != 500 || strings.Contains(w.Body.String(), "secret") {
 				t.Errorf("got %d %s, want 500 without internals", w.Code, w.Body)
@@ -727,8 +710,8 @@ func TestBroken(t *testing.T) {
 // The log has a line per request and none of what was sent.
 func TestLogHoldsNoSecrets(t *testing.T) {
 	t.Parallel()
-	var log logged
-	s := newServer(t, log.into, withKey)
+	var log testhelp.Buffer
+	s := newServer(t, withLog(&log), withKey)
 	w := request{
 		method: "POST", path: "/execute_action?token=hush", contentType: jsonType, key: "s3cret",
 		body: `{"action":{"action":"run","args":{"command":"echo hush"}}}`,

@@ -20,10 +20,10 @@ import (
 
 // claimable runs the whole program without a key until it ends by itself or
 // with the test.
-func claimable(t *testing.T, args ...string) (url string, log *lines, done chan error) {
+func claimable(t *testing.T, args ...string) (url string, log *testhelp.Buffer, done chan error) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
-	log, done = &lines{}, make(chan error, 1)
+	log, done = &testhelp.Buffer{}, make(chan error, 1)
 	args = append([]string{"--addr", "unix:" + socket, "--working-dir", t.TempDir(), "--claim"}, args...)
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	go func() { done <- run(t.Context(), args, env, io.Discard, log) }()
@@ -106,9 +106,9 @@ func TestProgramEndsWithItsTime(t *testing.T) {
 
 // started runs a server in this process, on a port that the system chooses and logs, and
 // returns its address when it has that. The server ends with stop, or with the test.
-func started(t *testing.T, env []string, flags ...string) (addr string, log *lines, stop func() error) {
+func started(t *testing.T, env []string, flags ...string) (addr string, log *testhelp.Buffer, stop func() error) {
 	t.Helper()
-	log, done := &lines{}, make(chan error, 1)
+	log, done := &testhelp.Buffer{}, make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	host := "localhost"
 	if _, err := net.DefaultResolver.LookupHost(t.Context(), host); err != nil {

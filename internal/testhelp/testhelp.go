@@ -2,6 +2,7 @@
 package testhelp
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -40,6 +42,26 @@ func Eventually(tb testing.TB, cond func() bool, format string, args ...any) {
 		}
 		<-time.After(pause)
 	}
+}
+
+// Buffer is a [bytes.Buffer] that several goroutines may use: a log that a test reads while others write.
+type Buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write appends p.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// String returns all that was written.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 // Tree lists the files below a directory: "name mode content", links with their

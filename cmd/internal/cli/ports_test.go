@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
@@ -62,10 +61,10 @@ func TestPorts(t *testing.T) {
 }
 
 // forward starts a forward and returns the address that it says.
-func (m localMachine) forward(args ...string) (cmd *exec.Cmd, address string, notes *lockedText) {
+func (m localMachine) forward(args ...string) (cmd *exec.Cmd, address string, notes *testhelp.Buffer) {
 	m.t.Helper()
 	cmd = exec.CommandContext(m.t.Context(), filepath.Join(programs(m.t), "runtimectl"), append([]string{"port-forward", "--on=local", "--state-dir", m.dir}, args...)...)
-	notes = &lockedText{}
+	notes = &testhelp.Buffer{}
 	cmd.Stderr = notes
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -148,22 +147,4 @@ func TestPortPairs(t *testing.T) {
 			t.Errorf("%q: got %v", text, got)
 		}
 	}
-}
-
-// lockedText keeps what is written, also while it is read.
-type lockedText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lockedText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
