@@ -3,45 +3,15 @@
 package integration
 
 import (
+	"io"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
-
-// screen collects what comes out of a terminal.
-type screen struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) has(text string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Contains(s.text.String(), text)
-}
-
-func (s *screen) length() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Len()
-}
-
-// asks reports whether a prompt was the last that came. What is typed before it may
-// go to the command that is just ending.
-func (s *screen) asks() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.HasSuffix(s.text.String(), "/workspace$ ")
-}
 
 // TestCLIShell is a person at a terminal, in the session that an agent uses.
 func TestCLIShell(t *testing.T) {
@@ -56,19 +26,15 @@ func TestCLIShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer terminal.Close()
-	var shown screen
+	var shown testhelp.Buffer
 	reading := make(chan struct{})
-	go func() { // ends with the terminal
+	go func() {
 		defer close(reading)
-		buffer := make([]byte, 4096)
-		for {
-			n, err := terminal.Read(buffer)
-			_, _ = shown.Write(buffer[:n])
-			if err != nil {
-				return
-			}
-		}
+		_, _ = io.Copy(&shown, terminal)
 	}()
+	has := func(text string) bool { return strings.Contains(shown.String(), text) }
+	// Text typed before the prompt may go to the command that is just ending.
+	asks := func() bool { return strings.HasSuffix(shown.String(), "/workspace$ ") }
 	typed := func(text string) {
 		if _, err := terminal.WriteString(text); err != nil {
 			t.Fatal(err)
@@ -76,24 +42,24 @@ func TestCLIShell(t *testing.T) {
 	}
 	prompted := func() {
 		t.Helper()
-		await(t, "a prompt", shown.asks)
+		await(t, "a prompt", asks)
 	}
 	prompted()
-	if !shown.has("note: ctrl-p ctrl-q leaves, and ends nothing\r\n") {
+	if !has("note: ctrl-p ctrl-q leaves, and ends nothing\r\n") {
 		t.Error("it does not say how to leave")
 	}
 	typed("echo to $FROM; stty size\r")
-	await(t, "the output", func() bool { return shown.has("to agent\r\n") && shown.has("33 111\r\n") })
+	await(t, "the output", func() bool { return has("to agent\r\n") && has("33 111\r\n") })
 	prompted()
 	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 22, Cols: 99}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the new size", func() bool {
 		prompted()
-		before := shown.length()
+		before := len(shown.String())
 		typed("stty size\r")
-		await(t, "the next prompt", func() bool { return shown.length() > before && shown.asks() })
-		return shown.has("22 99\r\n")
+		await(t, "the next prompt", func() bool { return len(shown.String()) > before && asks() })
+		return has("22 99\r\n")
 	})
 	sleeps := func() bool {
 		code, _, _ := c.run("exec", "shell", "pidof", "sleep")

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/creack/pty"
@@ -16,47 +15,29 @@ import (
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
-// screen collects what comes out of a terminal.
-type screen struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
+// screen collects the output of a terminal.
+type screen struct{ testhelp.Buffer }
 
 // follow reads until the terminal ends; ended is closed then.
 func (s *screen) follow(from io.Reader) (ended chan struct{}) {
 	ended = make(chan struct{})
 	go func() {
 		defer close(ended)
-		buffer := make([]byte, 4096)
-		for {
-			n, err := from.Read(buffer)
-			s.mu.Lock()
-			s.text.Write(buffer[:n])
-			s.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
+		_, _ = io.Copy(s, from)
 	}()
 	return ended
-}
-
-func (s *screen) all() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
 }
 
 // shows waits for a text.
 func (s *screen) shows(t *testing.T, text string) {
 	t.Helper()
-	testhelp.Eventually(t, func() bool { return strings.Contains(s.all(), text) }, "the screen has %s", text)
+	testhelp.Eventually(t, func() bool { return strings.Contains(s.String(), text) }, "the screen has %s", text)
 }
 
 // prompts waits for a prompt at the end.
 func (s *screen) prompts(t *testing.T) {
 	t.Helper()
-	testhelp.Eventually(t, func() bool { return strings.HasSuffix(s.all(), "/workspace$ ") }, "a prompt comes")
+	testhelp.Eventually(t, func() bool { return strings.HasSuffix(s.String(), "/workspace$ ") }, "a prompt comes")
 }
 
 // at starts a command of runtimectl at a terminal.
@@ -110,7 +91,7 @@ func TestShell(t *testing.T) {
 	shown.prompts(t)
 	w.typed(keyboard, "\x10\x11") // leaves
 	if err := second.Wait(); err != nil {
-		t.Errorf("detached, it ends with %v: %s", err, shown.all())
+		t.Errorf("detached, it ends with %v: %s", err, shown)
 	}
 	keyboard.Close()
 	<-ended
@@ -121,7 +102,7 @@ func TestShell(t *testing.T) {
 	shown.shows(t, "got a line\r\n")
 	_ = run.Wait() // the status says it
 	if code := run.ProcessState.ExitCode(); code != 3 {
-		t.Errorf("exec -it ended with %d: %s", code, shown.all())
+		t.Errorf("exec -it ended with %d: %s", code, shown)
 	}
 	keyboard.Close()
 	<-ended

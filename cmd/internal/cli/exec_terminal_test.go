@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -34,8 +33,8 @@ type typist struct {
 	slave  *os.File
 	before unix.Termios
 
-	mu     sync.Mutex
-	screen bytes.Buffer
+	screen testhelp.Buffer
+	seen   int           // how much of the screen shows passed
 	gone   chan struct{} // closed when the terminal is
 }
 
@@ -68,16 +67,7 @@ func (m localMachine) onTerminalWith(env []string, args ...string) *typist {
 	}
 	go func() {
 		defer close(y.gone)
-		buf := make([]byte, 4096)
-		for {
-			n, err := y.master.Read(buf)
-			y.mu.Lock()
-			y.screen.Write(buf[:n])
-			y.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
+		_, _ = io.Copy(&y.screen, y.master)
 	}()
 	m.t.Cleanup(func() {
 		_ = y.cmd.Process.Kill()
@@ -114,21 +104,13 @@ func (y *typist) types(text string) {
 // shows waits for a text behind what was shown before, and forgets all up to its end.
 func (y *typist) shows(text string) {
 	y.t.Helper()
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		y.mu.Lock()
-		at := bytes.Index(y.screen.Bytes(), []byte(text))
+	testhelp.Eventually(y.t, func() bool {
+		at := strings.Index(y.screen.String()[y.seen:], text)
 		if at >= 0 {
-			y.screen.Next(at + len(text))
+			y.seen += at + len(text)
 		}
-		got := y.screen.String()
-		y.mu.Unlock()
-		if at >= 0 {
-			return
-		}
-		if time.Now().After(limit) {
-			y.t.Fatalf("got ...%q, want %q", got[max(0, len(got)-2000):], text)
-		}
-	}
+		return at >= 0
+	}, "the screen %q shows %q", &y.screen, text)
 }
 
 // ends waits for the exit code, and for the terminal as it was before.
@@ -136,9 +118,7 @@ func (y *typist) ends(code int) {
 	y.t.Helper()
 	_ = y.cmd.Wait() // the state says it
 	if got := y.cmd.ProcessState.ExitCode(); got != code {
-		y.mu.Lock()
-		defer y.mu.Unlock()
-		y.t.Errorf("exit code %d, want %d; the screen ends with %q", got, code, y.screen.String())
+		y.t.Errorf("exit code %d, want %d; the screen ends with %q", got, code, &y.screen)
 	}
 	if got := y.termios(); got != y.before {
 		y.t.Errorf("the terminal is left as %+v, was %+v", got, y.before)
