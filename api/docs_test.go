@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // docs/reference/api.md lists the arguments of each action and the members of each
@@ -17,14 +19,9 @@ func TestReferencePage(t *testing.T) {
 	const page = "../docs/reference/api.md"
 	want := referencePage(t)
 	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, page, want, 0o644)
 	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testhelp.ReadFile(t, page)
 	if string(got) != want {
 		t.Errorf("%s differs from the description: run make update", page)
 	}

@@ -3,7 +3,6 @@ package api_test
 import (
 	"encoding/json"
 	"math"
-	"os"
 	"reflect"
 	"regexp"
 	"strings"
@@ -11,15 +10,13 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // recorded reads testdata/observations.txt.
 func recorded(tb testing.TB) map[string]string {
 	tb.Helper()
-	data, err := os.ReadFile("testdata/observations.txt")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	data := testhelp.ReadFile(tb, "testdata/observations.txt")
 	lines := map[string]string{}
 	for line := range strings.Lines(string(data)) {
 		name, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // parameters.go has the query parameters of all operations, as the descriptions have them.
@@ -50,9 +51,7 @@ func TestParameters(t *testing.T) {
 	}
 	const file = "parameters.go"
 	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(file, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, file, want, 0o644)
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%s differs from the descriptions, %v: run make update", file, err)

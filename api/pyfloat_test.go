@@ -1,20 +1,17 @@
 package api_test
 
 import (
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func TestFormatSeconds(t *testing.T) {
 	t.Parallel()
-	table, err := os.ReadFile("testdata/pyfloat.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := testhelp.ReadFile(t, "testdata/pyfloat.txt")
 	for line := range strings.Lines(string(table)) {
 		in, want, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		if in == "#" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/actions/journal"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // changed describes the changes that are kept, the newest first.
@@ -168,14 +169,9 @@ func TestDamagedChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := filepath.Join(dir, "log-0000000000000001")
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, name)
 	damaged := strings.Replace(string(data), "damaged", "DAMAGED", 1)
-	if err := os.WriteFile(name, []byte(damaged), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, name, damaged, 0o600)
 	j = open(t, journal.Config{Dir: dir})
 	if got := changed(j); got != "2:2:s3:the other" {
 		t.Errorf("got %q", got)

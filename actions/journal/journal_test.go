@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/actions/journal"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func open(tb testing.TB, cfg journal.Config) *journal.Journal {
@@ -501,10 +502,7 @@ func TestEveryPrefix(t *testing.T) {
 	b.End(journal.Done, []byte("B"))
 	_ = j.Close()
 	name := filepath.Join(cfg.Dir, "log-0000000000000001")
-	whole, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := testhelp.ReadFile(t, name)
 	// What is known rises with what was written.
 	ranks := map[string][]string{
 		"a": {"none", `refused "" ""`, `unknown "" ""`, `unknown "" "out"`, `done "A" "out"`},
@@ -513,9 +511,7 @@ func TestEveryPrefix(t *testing.T) {
 	last, seen := map[string]int{}, map[string]bool{}
 	for size := range len(whole) + 1 {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(name)), whole[:size], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, filepath.Base(name)), whole[:size], 0o600)
 		j, err := journal.Open(journal.Config{Dir: dir})
 		if err != nil {
 			t.Fatalf("%d bytes: %v", size, err)
@@ -744,9 +740,7 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, log, out []byte) {
 		dir := t.TempDir()
 		for name, data := range map[string][]byte{"log-0000000000000001": log, "out-0000000000000003-00000000": out, "forgotten": out} {
-			if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, filepath.Join(dir, name), data, 0o600)
 		}
 		j, err := journal.Open(journal.Config{Dir: dir})
 		if errors.Is(err, journal.ErrNewer) {
@@ -969,10 +963,7 @@ func TestDamageFreesNoIdentity(t *testing.T) {
 				t.Fatal(err)
 			}
 			files, _ := filepath.Glob(filepath.Join(cfg.Dir, "log-*"))
-			data, err := os.ReadFile(files[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := testhelp.ReadFile(t, files[0])
 			at := bytes.Index(data, []byte(mark)) // in the payload; its header is the one before
 			if damage == "header" {
 				at = bytes.Index(data, []byte("marked")) - 60
@@ -981,9 +972,7 @@ func TestDamageFreesNoIdentity(t *testing.T) {
 			if damage == "header" { // so that what the forger printed is searched for records
 				copy(data[bytes.Index(data, journal.DropRecord(forger.N()))-20:], bytes.Repeat([]byte{0xff}, 8))
 			}
-			if err := os.WriteFile(files[0], data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, files[0], data, 0o600)
 			for range 2 { // and when it is opened again
 				j = open(t, cfg)
 				if p := j.Problem(); !strings.Contains(p, "damaged") {

@@ -42,10 +42,7 @@ func golden(t *testing.T, path string, got []byte) {
 		testhelp.WriteFile(t, path, string(got), 0o644)
 		return
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testhelp.ReadFile(t, path)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s: differs; run make update and read the diff", path)
 	}

@@ -2,22 +2,19 @@ package tools_test
 
 import (
 	"encoding/json"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/tools"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // FuzzParse tries any call: it is understood or refused, and what is understood
 // is an action that the wire carries unchanged.
 func FuzzParse(f *testing.F) {
-	data, err := os.ReadFile("testdata/malformed.json")
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := testhelp.ReadFile(f, "testdata/malformed.json")
 	var corpus []malformed
 	if err := json.Unmarshal(data, &corpus); err != nil {
 		f.Fatal(err)

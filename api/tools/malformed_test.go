@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // malformed is a call as models really make them.
@@ -22,10 +24,7 @@ type malformed struct {
 func TestMalformed(t *testing.T) {
 	t.Parallel()
 	const file = "testdata/malformed.json"
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, file)
 	var corpus []malformed
 	if err := json.Unmarshal(data, &corpus); err != nil {
 		t.Fatal(err)
@@ -51,7 +50,5 @@ func TestMalformed(t *testing.T) {
 	if err := enc.Encode(corpus); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, b.Bytes(), 0o644)
 }

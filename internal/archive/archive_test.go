@@ -200,9 +200,7 @@ func TestUnpackHostile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			outer := t.TempDir()
-			if err := os.WriteFile(filepath.Join(outer, "sentinel"), []byte("mine"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, filepath.Join(outer, "sentinel"), "mine", 0o600)
 			dest := filepath.Join(outer, "dest")
 			_, err := unpack(t, bytes.NewReader(archiveOf(t, tt.members...)), dest)
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
@@ -284,9 +282,7 @@ func FuzzUnpack(f *testing.F) {
 			return
 		}
 		outer := t.TempDir()
-		if err := os.WriteFile(filepath.Join(outer, "sentinel"), []byte("mine"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(outer, "sentinel"), "mine", 0o600)
 		dest := filepath.Join(outer, "dest")
 		_, _ = unpack(t, io.LimitReader(bytes.NewReader(data), 64<<10), dest)
 		checkOuter(t, outer)
@@ -400,9 +396,7 @@ func TestWide(t *testing.T) {
 		name := strconv.Itoa(i)
 		want = append(want, "x/"+name)
 		if i%300 != 150 {
-			if err := os.WriteFile(filepath.Join(dest, name), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, filepath.Join(dest, name), "", 0o600)
 			continue
 		}
 		if err := os.MkdirAll(filepath.Join(dest, name, strings.Repeat("d/", 200)), 0o700); err != nil {
@@ -576,9 +570,7 @@ func TestPackHostile(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"in/f", "in/d/g", "out/g", "out/secret"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, name), name, 0o600)
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/internal/files"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func directly(work func() error) error { return work() }
@@ -100,14 +101,10 @@ func TestDamagedLedger(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	precious := filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(precious, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, precious, "", 0o600)
 	record := append([]byte{byte(len(precious)), 0, 'u'}, precious...)
 	for _, content := range [][]byte{record, {255, 255, 'u'}, {1}, []byte(strings.Repeat("\xff", 10_000))} {
-		if err := os.WriteFile(filepath.Join(state, "temporary"), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(state, "temporary"), content, 0o600)
 		if err := open(t, state).Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/internal/files"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func listPage(t *testing.T, l files.Listing) ([]string, string) {
@@ -83,9 +84,7 @@ func TestListing(t *testing.T) {
 					t.Fatal(err)
 				}
 			default:
-				if err := os.WriteFile(filepath.Join(root, name), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testhelp.WriteFile(t, filepath.Join(root, name), "", 0o600)
 			}
 		}
 		slices.SortFunc(want, func(a, b string) int { return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/")) })
@@ -114,13 +113,9 @@ func TestListingChanges(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(root, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(root, name), "", 0o600)
 	}
-	if err := os.WriteFile(filepath.Join(outside, "z"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(outside, "z"), "", 0o600)
 	dir := openDir(t, root)
 	l := files.Listing{Dir: dir, Recursive: true, Limit: 2, Bytes: 1 << 20}
 	names, next := listPage(t, l)

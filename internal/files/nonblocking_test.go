@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/files"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func TestOpenNonBlocking(t *testing.T) {
@@ -64,9 +65,7 @@ func TestFileThatWaits(t *testing.T) {
 func TestLease(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path, "", 0o600)
 	owner, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)

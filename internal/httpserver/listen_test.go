@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // socketDir is a directory whose name leaves room for a socket's.
@@ -48,9 +49,7 @@ func TestListenSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := path + "-target"
-	if err := os.WriteFile(target, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, target, "mine", 0o600)
 	if err := os.Symlink(target, path); err != nil {
 		t.Fatal(err)
 	}

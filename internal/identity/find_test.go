@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // etcOf returns a directory with these files.
@@ -19,9 +20,7 @@ func etcOf(t *testing.T, passwd, group string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"passwd": passwd, "group": group} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, name), text, 0o600)
 	}
 	return dir
 }

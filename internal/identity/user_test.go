@@ -48,9 +48,7 @@ func TestDo(t *testing.T) {
 	u := other(t)
 	dir := testhelp.PublicDir(t)
 	secret := filepath.Join(dir, "secret")
-	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, secret, "x", 0o600)
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {

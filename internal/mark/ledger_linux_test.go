@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/mark"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // marked returns a mark that ends in a letter.
@@ -83,9 +84,7 @@ func TestForeignLedger(t *testing.T) {
 	}
 	dir := t.TempDir()
 	text := []byte(strings.Repeat("HOME=/root\x00", 100_000) + marked("A"))
-	if err := os.WriteFile(filepath.Join(dir, "marks"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "marks"), text, 0o600)
 	if l, err := mark.OpenLedger(dir); err != nil || len(l.Marks()) > 0 {
 		t.Errorf("got %v, %v", l.Marks(), err)
 	}

@@ -117,14 +117,24 @@ func Echo(l net.Listener) {
 }
 
 // WriteFile writes a file, and makes the directories above it that are missing.
-func WriteFile(tb testing.TB, file, text string, mode fs.FileMode) {
+func WriteFile[T string | []byte](tb testing.TB, file string, data T, mode fs.FileMode) {
 	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // for all users
 		tb.Fatal(err)
 	}
-	if err := os.WriteFile(file, []byte(text), mode); err != nil {
+	if err := os.WriteFile(file, []byte(data), mode); err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// ReadFile reads a file.
+func ReadFile(tb testing.TB, file string) []byte {
+	tb.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
 }
 
 // WriteProgram writes a program that the test runs, for all users. A process that is started
