@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -164,9 +165,7 @@ func TestOpenThroughLinkOfAgent(t *testing.T) {
 	dir := realDir(t)
 	mkdirs(t, dir+"/share")
 	for name, text := range map[string]string{"/secret": "TOKEN=x", "/share/file": "A=b"} {
-		if err := os.WriteFile(dir+name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, dir+name, text, 0o600)
 	}
 	symlink(t, "../secret", dir+"/share/env")
 	symlink(t, "secret", dir+"/env")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -301,9 +302,7 @@ func TestOutdated(t *testing.T) {
 	old := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
 	next := fakeHost(t, f, func(c *docker.Config) {
 		c.StateDir = state
-		if err := os.WriteFile(c.Servers[runtime.GOARCH], []byte("the next version"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, c.Servers[runtime.GOARCH], "the next version", 0o700)
 	})
 	bare := fakeHost(t, f, func(c *docker.Config) { c.StateDir, c.Servers = state, nil })
 	if err := old.Warm(t.Context(), "warm", sandbox.Spec{Image: "debian"}); err != nil {
@@ -733,9 +732,7 @@ func TestPruneServers(t *testing.T) {
 	f := dockertest.New(t)
 	older := fakeHost(t, f)
 	other := filepath.Join(t.TempDir(), "server")
-	if err := os.WriteFile(other, []byte("another program"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, other, "another program", 0o700)
 	newer := fakeHost(t, f, func(c *docker.Config) { c.Servers = map[string]string{runtime.GOARCH: other} })
 	old, err := older.Create(t.Context(), sandbox.Spec{Image: "debian"})
 	if err != nil {

@@ -39,9 +39,7 @@ func withRoots(t *testing.T) func(*docker.Config) {
 		t.Fatal(err)
 	}
 	name := filepath.Join(t.TempDir(), "roots.pem")
-	if err := os.WriteFile(name, []byte(ca.Certificate), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, name, ca.Certificate, 0o600)
 	return func(c *docker.Config) { c.Roots = name }
 }
 
@@ -49,10 +47,7 @@ func withRoots(t *testing.T) func(*docker.Config) {
 func confOf(t *testing.T, state, id string) egress.Conf {
 	t.Helper()
 	name := filepath.Join(state, "egress/conf", id+".json")
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, name)
 	if info, err := os.Stat(name); err != nil || info.Mode() != 0o600 {
 		t.Errorf("the file: %v, %v", info, err)
 	}
@@ -200,9 +195,7 @@ func TestSecretRefused(t *testing.T) {
 	spec := sandbox.Spec{Image: "debian", Policy: withSecret(t, hidden)}
 	for _, content := range []string{"", "no certificate", strings.Repeat("x", egress.MaxRoots+1)} {
 		if content != "" {
-			if err := os.WriteFile(roots, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, roots, content, 0o600)
 		}
 		if _, err := h.Check(t.Context(), &spec); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "secrets cannot be kept here") {
 			t.Errorf("%.20q: got %v", content, err)
@@ -239,9 +232,7 @@ func TestSecretRefused(t *testing.T) {
 		t.Errorf("the proxy's roots: %s, %v", copied, err)
 	}
 	earlier := `{"generation":7,"policy":{"mode":"public"}}`
-	if err := os.WriteFile(filepath.Join(state, "egress/conf", s.ID+".json"), []byte(earlier), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(state, "egress/conf", s.ID+".json"), earlier, 0o600)
 	if err := set(); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "create it anew") {
 		t.Errorf("a secret for a sandbox of an earlier version: %v", err)
 	}
@@ -256,9 +247,7 @@ func TestAttackHalfWritten(t *testing.T) {
 	conf := filepath.Join(state, "egress/conf")
 	own, others, young := filepath.Join(conf, s.ID+".json.0123abcd.tmp"), filepath.Join(conf, "0123456789ab.json.0123abcd.tmp"), filepath.Join(conf, "ba9876543210.json.0123abcd.tmp")
 	for _, name := range []string{own, others, young} {
-		if err := os.WriteFile(name, []byte(hidden), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, name, hidden, 0o600)
 	}
 	past := time.Now().Add(-11 * time.Minute)
 	if err := os.Chtimes(others, past, past); err != nil {

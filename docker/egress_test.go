@@ -20,6 +20,7 @@ import (
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -373,12 +374,8 @@ func TestEgressCatchesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	conf := func(id string) string { return filepath.Join(state, "egress/conf", id+".json") }
-	if err := errors.Join(
-		os.WriteFile(conf(torn.ID), []byte("torn"), 0o600),
-		os.WriteFile(conf(s.ID), []byte(`{"generation":2,"policy":{"mode":"no-network"}}`), 0o600),
-	); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, conf(torn.ID), "torn", 0o600)
+	testhelp.WriteFile(t, conf(s.ID), `{"generation":2,"policy":{"mode":"no-network"}}`, 0o600)
 	if _, err := h.Prune(t.Context(), true); err != nil || generation(t, state, s.ID) != 1 {
 		t.Errorf("a dry run: %v, generation %d", err, generation(t, state, s.ID))
 	}
@@ -470,9 +467,7 @@ func TestEgressReplaced(t *testing.T) {
 	of := func(version string) *docker.Host {
 		return fakeHost(t, f, func(c *docker.Config) {
 			c.StateDir, c.Version = state, version
-			if err := os.WriteFile(c.Servers[runtime.GOARCH], []byte("a program of "+version), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, c.Servers[runtime.GOARCH], "a program of "+version, 0o700)
 		})
 	}
 	first := proxyOf(f).ID

@@ -3,7 +3,6 @@ package docker_test
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
 )
@@ -109,9 +109,7 @@ func (a *fakeAgent) setAsked(asked func()) {
 func fakeHost(t *testing.T, f *dockertest.Engine, change ...func(*docker.Config)) *docker.Host {
 	t.Helper()
 	server := filepath.Join(t.TempDir(), "server")
-	if err := os.WriteFile(server, []byte("a program"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, server, "a program", 0o700)
 	config := docker.Config{
 		Engine: f.Address, StateDir: t.TempDir(), Servers: map[string]string{runtime.GOARCH: server},
 		Agent: &fakeAgent{keys: map[string]string{}}, ReadyTimeout: 10 * time.Second,

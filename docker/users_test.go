@@ -14,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -130,9 +131,7 @@ func TestTornNote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(state, "sandboxes", torn.ID, "claim"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(state, "sandboxes", torn.ID, "claim"), "", 0o600)
 	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Name: "other"}); err != nil {
 		t.Errorf("another: %v", err)
 	}

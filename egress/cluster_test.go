@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -89,9 +88,7 @@ func TestFollow(t *testing.T) {
 		"ca.crt":    string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})),
 		"namespace": "agents-egress\n", "token": "account\n",
 	} {
-		if err := os.WriteFile(filepath.Join(account, name), []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(account, name), data, 0o600)
 	}
 	_, hash := egress.NewToken(id)
 	_, otherHash := egress.NewToken(otherID)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // TestControl: the proxy reads the files of the controller when it is told to, and all at its start.
@@ -24,9 +25,7 @@ func TestControl(t *testing.T) {
 	conf := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(conf, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(conf, name), text, 0o600)
 	}
 	handler := egress.NewControl(f.Server, conf, "v0").Handler()
 	ask := func(method, path string, want int, parts ...string) {

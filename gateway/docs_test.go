@@ -2,21 +2,19 @@ package gateway_test
 
 import (
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // TestDocs holds the list of metrics in docs/reference/gateway.md to the gateway, which
 // has a warm pool and made a sandbox.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../docs/reference/gateway.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, "../docs/reference/gateway.md")
 	h := newHouse(t)
 	h.make(t, `{"image":"debian"}`)
 	names := func(expression, text string) []string {
@@ -33,10 +31,7 @@ func TestDocs(t *testing.T) {
 		t.Errorf("there are %q\nsaid to be %q", got, want)
 	}
 	for _, file := range []string{"alerts.yaml", "grafana.json"} {
-		data, err := os.ReadFile("../docs/operators/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testhelp.ReadFile(t, "../docs/operators/"+file)
 		used := names(`actiond_gateway_([a-z_]+?)(?:_bucket)?\b`, string(data))
 		if unknown := slices.DeleteFunc(used, func(name string) bool { return slices.Contains(got, name) }); len(used) == 0 || len(unknown) > 0 {
 			t.Errorf("%s uses %q, which the gateway does not have", file, unknown)

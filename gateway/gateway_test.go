@@ -23,6 +23,7 @@ import (
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/gateway"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -170,9 +171,7 @@ func newHouse(t *testing.T, change ...func(*house, *gateway.Config)) *house {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	h.stateDir = filepath.Join(dir, "state")
 	server := filepath.Join(dir, "server")
-	if err := os.WriteFile(server, []byte("a program"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, server, "a program", 0o700)
 	phases := gateway.NewPhases()
 	h.host, err = docker.Open(docker.Config{
 		Engine: h.engine.Address, StateDir: h.stateDir, Servers: map[string]string{runtime.GOARCH: server},

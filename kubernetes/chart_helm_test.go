@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/kubernetes/manifests"
 )
 
@@ -21,9 +22,7 @@ func TestChartByHelm(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, path, text, 0o600)
 	}
 	helm := []string{"go", "run", "-trimpath", "helm.sh/helm/v3/cmd/helm@v3.22.0"}
 	if program := os.Getenv("HELM"); program != "" {

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -954,9 +955,7 @@ func TestContexts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	config := `{"apiVersion": "v1", "kind": "Config", "current-context": "a", "clusters": [{"name": "c", "cluster": {"server": "https://c"}}], "contexts": [
 		{"name": "a", "context": {"cluster": "c", "namespace": "one"}}, {"name": "arn:x:cluster/b", "context": {"cluster": "c"}}]}`
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, config, 0o600)
 	t.Setenv("KUBECONFIG", file)
 	for cluster, want := range map[string]string{"": "one", "a": "one", "a/two": "two", "arn:x:cluster/b": "default", "arn:x:cluster/b/three": "three"} {
 		loaded, err := kubernetes.Load(cluster)

@@ -2,7 +2,6 @@ package kubernetes_test
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/kubernetes/manifests"
 	"github.com/actiond/actiond/sandbox"
@@ -66,20 +66,14 @@ func TestManifestsAreTheBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kustomization, err := os.ReadFile("manifests/kustomization.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kustomization := testhelp.ReadFile(t, "manifests/kustomization.yaml")
 	var files []string
 	for _, m := range regexp.MustCompile(`(?m)^ *- (\S+)$`).FindAllSubmatch(kustomization, -1) {
 		files = append(files, string(m[1]))
 	}
 	var base []string
 	for _, name := range files {
-		data, err := os.ReadFile(filepath.Join("manifests", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testhelp.ReadFile(t, filepath.Join("manifests", name))
 		base = append(base, string(data))
 	}
 	if want := strings.Join(base, "---\n"); string(text) != want {
