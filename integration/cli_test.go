@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // cliProgram is the path of a runtimectl built from this checkout.
@@ -222,9 +224,7 @@ func TestCLICopy(t *testing.T) {
 	}
 
 	sentinel := filepath.Join(here, "sentinel")
-	if err := os.WriteFile(sentinel, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, sentinel, "mine", 0o600)
 	c.ok("exec", "copy", "sh", "-c", "mkdir evil; ln -s "+sentinel+" evil/abs; ln -s ../sentinel evil/rel; ln -s .. evil/up; mkfifo evil/pipe; echo x >evil/fine; chmod 6755 evil/fine")
 	code, _, stderr := c.run("cp", "copy:evil", here)
 	if code != 0 || strings.Count(stderr, "note: left out: ") != 4 {

@@ -260,9 +260,7 @@ func main() {
 		fmt.Println(c.name, err == syscall.EPERM)
 	}
 }`
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "main.go"), source, 0o600)
 	cmd := exec.Command("go", "build", "-trimpath", "-o", "calls", "main.go")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64")
 	if out, err := cmd.CombinedOutput(); err != nil {

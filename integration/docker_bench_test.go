@@ -19,6 +19,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -216,10 +217,7 @@ func BenchmarkDockerIdle(b *testing.B) {
 // memAvailable is the machine's, in KiB.
 func memAvailable(b *testing.B) int {
 	b.Helper()
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		b.Fatal(err)
-	}
+	data := testhelp.ReadFile(b, "/proc/meminfo")
 	_, rest, _ := strings.Cut(string(data), "MemAvailable:")
 	kib, err := strconv.Atoi(strings.Fields(rest)[0])
 	if err != nil {

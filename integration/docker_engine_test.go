@@ -44,9 +44,7 @@ func newEngine(t *testing.T, options map[string]any) *ownEngine {
 		t.Fatal(err)
 	}
 	file, address := filepath.Join(dir, "daemon.json"), "unix://"+filepath.Join(dir, "sock")
-	if err := os.WriteFile(file, config, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, config, 0o600)
 	e := &ownEngine{dir: dir, address: address, args: []string{
 		"--net", "dockerd", "--config-file", file, "--storage-driver", driver, "--data-root", filepath.Join(dir, "data"),
 		"--exec-root", filepath.Join(dir, "exec"), "--pidfile", filepath.Join(dir, "pid"), "--host", address,
@@ -260,10 +258,7 @@ func TestDockerWorkspaceFull(t *testing.T) {
 	if o, err := c.Do(t.Context(), api.Request{Action: api.WriteAction{Path: "/workspace/f", Content: text, End: -1}}); err != nil || o.Kind() != "write" {
 		t.Fatalf("got %.200v, %v", o, err)
 	}
-	before, err := os.ReadFile(filepath.Join(dir, "f"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testhelp.ReadFile(t, filepath.Join(dir, "f"))
 	out := runLong(t, s, "dd if=/dev/zero of=fill bs=64k; df . | tail -1")
 	if !strings.Contains(out, "No space left") || !strings.Contains(out, "100%") {
 		t.Fatalf("filling it: got %q", out)

@@ -391,16 +391,11 @@ func TestDockerFillers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, binary)
 	// What follows an ELF file's sections changes its sum and nothing else.
 	data = fmt.Append(data, time.Now().UnixNano(), os.Getpid())
 	changed := filepath.Join(t.TempDir(), "server")
-	if err := os.WriteFile(changed, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, changed, data, 0o600)
 	volume := fmt.Sprintf("actiond-server-%x", sha256.Sum256(data))[:len("actiond-server-")+32]
 	t.Cleanup(func() { dockerCLI(t, "volume", "rm", volume, volume+"-ok") })
 	var group sync.WaitGroup

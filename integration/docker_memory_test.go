@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // plain is a container that runs the server as any launcher may: with a key, and
@@ -154,9 +156,7 @@ func TestDockerHugeDirectory(t *testing.T) {
 	for i := range 250_000 {
 		name := filepath.Join(dir, fmt.Sprintf("%0250d", i))
 		if first == "" || os.Link(first, name) != nil {
-			if err := os.WriteFile(name, []byte("x\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, name, "x\n", 0o644)
 			first = name
 		}
 	}

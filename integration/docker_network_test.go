@@ -307,15 +307,11 @@ func TestDockerNetworkUpgrade(t *testing.T) {
 	state := ""
 	of := func(version string) *docker.Host {
 		return testHost(t, func(c *docker.Config) {
-			program, err := os.ReadFile(c.Servers[runtime.GOARCH])
-			if err != nil {
-				t.Fatal(err)
-			}
+			program := testhelp.ReadFile(t, c.Servers[runtime.GOARCH])
 			name := filepath.Join(t.TempDir(), "server") // another one, which does the same
-			if err := os.WriteFile(name, append(program, version...), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, name, append(program, version...), 0o700)
 			if state == "" {
+				var err error
 				state, err = os.MkdirTemp("/tmp", "policy-") //nolint:usetesting // a socket's path must be short
 				if err != nil {
 					t.Fatal(err)

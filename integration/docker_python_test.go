@@ -3,10 +3,10 @@
 package integration
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -21,9 +21,7 @@ func TestDockerPythonPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(t.TempDir(), "python")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, program, "#!/bin/sh\n", 0o755)
 	asRoot := func(command string) func() {
 		return func() { dockerCLI(t, "exec", "--user", "0", s.Instance, "sh", "-ec", command) }
 	}

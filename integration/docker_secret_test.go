@@ -96,9 +96,7 @@ func startSecure(t *testing.T, names ...string) (addr, roots string) {
 		"ca.pem": []byte(authority.Certificate), "chain.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf}),
 		"key.pem": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), "target.py": []byte(secureTarget),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, name), data, 0o600)
 	}
 	id := dockerCLI(t, "run", "-d", "--name", "actiond-test-secure-"+random.Hex(4), "-v", dir+":/tls:ro", "--user", "0:0", "--entrypoint", "python3", image(t, fullImage), "/tls/target.py")
 	t.Cleanup(func() {
@@ -343,10 +341,7 @@ E`
 
 func readConf(t *testing.T, name string) egress.Conf {
 	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, name)
 	conf, err := egress.ParseConf(data)
 	if err != nil {
 		t.Fatal(err)
@@ -450,10 +445,7 @@ func (h *secretHost) proxyHas(t *testing.T, text string) (found bool) {
 // searchMemory searches what a process has in memory.
 func searchMemory(t *testing.T, pid string, search func(what string, r io.Reader) int64) (read int64) {
 	t.Helper()
-	maps, err := os.ReadFile(filepath.Join("/proc", pid, "maps"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := testhelp.ReadFile(t, filepath.Join("/proc", pid, "maps"))
 	memory, err := os.Open(filepath.Join("/proc", pid, "mem"))
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
 )
@@ -169,10 +170,7 @@ func testHost(tb testing.TB, change ...func(*docker.Config)) *docker.Host {
 // egressProxies are the containers of the egress proxy of a state directory: one, or none.
 func egressProxies(tb testing.TB, stateDir string) []string {
 	tb.Helper()
-	controller, err := os.ReadFile(stateDir + "/controller")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	controller := testhelp.ReadFile(tb, stateDir+"/controller")
 	out, err := dockerOutput("ps", "-aq", "--filter", "label=dev.actiond.managed=egress", "--filter", "label=dev.actiond.controller="+string(controller))
 	if err != nil {
 		tb.Fatal(err)

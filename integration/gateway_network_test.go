@@ -26,9 +26,7 @@ import (
 func policyGateway(t *testing.T) (g *gatewayProcess, args []string) {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("operator-value\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, token, "operator-value\n", 0o600)
 	t.Cleanup(func() { // after the gateway's own
 		if g == nil {
 			return // it did not start
@@ -236,10 +234,7 @@ func TestGatewayNetworkKilled(t *testing.T) {
 // generation is that of the stored policy of a sandbox.
 func generation(t *testing.T, state, id string) int64 {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(state, "egress/conf", id+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, filepath.Join(state, "egress/conf", id+".json"))
 	var conf struct {
 		Generation int64 `json:"generation"`
 	}

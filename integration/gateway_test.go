@@ -12,7 +12,6 @@ import (
 	"mime/multipart"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -24,6 +23,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
 )
@@ -88,10 +88,7 @@ func (g *gatewayProcess) start(args ...string) {
 		g.tb.Fatalf("the gateway does not say where it listens: %v", err)
 	}
 	g.url = strings.TrimSpace(g.url)
-	key, err := os.ReadFile(filepath.Join(g.stateDir, "gateway-key"))
-	if err != nil {
-		g.tb.Fatal(err)
-	}
+	key := testhelp.ReadFile(g.tb, filepath.Join(g.stateDir, "gateway-key"))
 	g.key = strings.TrimSpace(string(key))
 }
 
@@ -422,10 +419,7 @@ func serverOf(t *testing.T, id string) int {
 // resident is the memory of a process in KiB.
 func resident(t *testing.T, pid int) (kib int) {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := testhelp.ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))
 	_, after, _ := strings.Cut(string(status), "VmRSS:")
 	if _, err := fmt.Sscan(after, &kib); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // generator is pinned, as the tools of the Makefile are.
@@ -64,14 +65,10 @@ func TestGeneratedClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := filepath.Join(dir, name+".yaml")
-		if err := os.WriteFile(file, description, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, file, description, 0o644)
 		goRun(t, dir, "run", generator, "-generate", "types,client,skip-prune", "-package", name, "-o", filepath.Join(name, "gen.go"), file)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(generatedProgram), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "main.go"), generatedProgram, 0o644)
 	goRun(t, dir, "mod", "init", "generated")
 	goRun(t, dir, "mod", "tidy")
 	got := goRun(t, dir, "run", ".", `{"observation":"error","content":"broken","message":"","extras":{"error_id":""}}`)

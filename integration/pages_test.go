@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // fence finds the blocks of code of a page: a comment before one that is not run, its
@@ -34,13 +36,8 @@ func TestPages(t *testing.T) { //nolint:tparallel // one page after the other: t
 	}
 	bin := t.TempDir()
 	for name, from := range map[string]string{"server": server, "runtimectl": program} {
-		data, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(bin, name), data, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		data := testhelp.ReadFile(t, from)
+		testhelp.WriteFile(t, filepath.Join(bin, name), data, 0o755)
 	}
 	pages := []string{"../README.md"}
 	for _, dir := range []string{"start", "guides", "migrate"} {
@@ -56,10 +53,7 @@ func TestPages(t *testing.T) { //nolint:tparallel // one page after the other: t
 	}
 	for _, page := range pages {
 		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
-			data, err := os.ReadFile(page)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := testhelp.ReadFile(t, page)
 			home, err := os.MkdirTemp("", "page") //nolint:usetesting // a socket's path must be short
 			if err != nil {
 				t.Fatal(err)

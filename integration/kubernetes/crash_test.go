@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
@@ -135,9 +135,7 @@ contexts: [{name: test, context: {cluster: test, user: admin}}]
 current-context: test
 `, server.URL, adminToken)
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, kubeconfig, config, 0o600)
 	return kubeconfig
 }
 

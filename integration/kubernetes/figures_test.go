@@ -19,6 +19,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	actiond "github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
@@ -138,9 +139,7 @@ func TestFigures(t *testing.T) {
 
 	dir := t.TempDir()
 	socket, key := filepath.Join(dir, "s"), strings.Repeat("k", 64)
-	if err := os.WriteFile(filepath.Join(dir, "key"), []byte(key), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "key"), key, 0o600)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	server := exec.CommandContext(ctx, shared.path("server"), "--addr", "unix:"+socket, "--working-dir", t.TempDir(), "--session-key-file", filepath.Join(dir, "key"), "--state-dir", t.TempDir())

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -32,6 +31,7 @@ import (
 	actiond "github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/api/contract"
 	"github.com/actiond/actiond/gateway"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/kubernetes/manifests"
 	"github.com/actiond/actiond/sandbox"
@@ -118,9 +118,7 @@ contexts: [{name: test, context: {cluster: test, user: gateway, namespace: %s}}]
 current-context: test
 `, apiPort, token.Status.Token, space)
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, kubeconfig, config, 0o600)
 	return space, kubeconfig
 }
 

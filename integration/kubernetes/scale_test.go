@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -74,14 +75,9 @@ func TestScale(t *testing.T) {
 	space := namespace(t)
 	w := newWords(t)
 	meter := startMeter(t, "127.0.0.1:"+apiPort)
-	config, err := os.ReadFile(shared.kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := testhelp.ReadFile(t, shared.kubeconfig())
 	metered := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(metered, bytes.ReplaceAll(config, []byte(apiPort), []byte(meter.port)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, metered, bytes.ReplaceAll(config, []byte(apiPort), []byte(meter.port)), 0o600)
 	w.env = append(w.env, "KUBECONFIG="+metered, "ACTIOND_ON=kubernetes:test/"+space)
 	t.Setenv("KUBECONFIG", shared.kubeconfig())
 	maker := openScale(t, space)
@@ -128,15 +124,10 @@ func startFakeNodes(t *testing.T) {
 	}
 	var config bytes.Buffer
 	for _, stage := range []string{"node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease", "pod/fast/pod-ready", "pod/fast/pod-delete"} {
-		text, err := os.ReadFile(filepath.Join(module.Dir, "kustomize/stage", stage+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testhelp.ReadFile(t, filepath.Join(module.Dir, "kustomize/stage", stage+".yaml"))
 		fmt.Fprintf(&config, "---\n%s\n", text)
 	}
-	if err := os.WriteFile(shared.path("kwok.yaml"), config.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, shared.path("kwok.yaml"), config.Bytes(), 0o600)
 	if err := shared.start("kwok", shared.path("kwok"), "--kubeconfig", shared.kubeconfig(), "--config", shared.path("kwok.yaml"),
 		"--manage-all-nodes=true", "--node-lease-duration-seconds=40000"); err != nil {
 		t.Fatal(err)
@@ -342,9 +333,7 @@ func measureGateway(t *testing.T, table *figures, w *words, m *meter) {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
 	secret := strings.Repeat("k", 40)
-	if err := os.WriteFile(key, []byte(secret), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, key, secret, 0o600)
 	serve := exec.CommandContext(t.Context(), w.program, "serve", "--key-file", key, "--addr", "127.0.0.1:0", busyboxImage)
 	serve.Env = w.env
 	serve.Stderr = os.Stderr
@@ -428,10 +417,7 @@ func measureGateway(t *testing.T, table *figures, w *words, m *meter) {
 	if err := ask(strings.TrimSuffix(url, "/v1/sandboxes")+"/sandboxes/"+first.Sandboxes[0].ID+"/alive", nil); err == nil {
 		t.Error("a server of a fake node answered")
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", serve.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := testhelp.ReadFile(t, fmt.Sprintf("/proc/%d/status", serve.Process.Pid))
 	for _, row := range [][2]string{{"RssAnon:", "gateway: private memory (MiB)"}, {"VmHWM:", "gateway: most resident memory (MiB)"}} {
 		_, rest, _ := strings.Cut(string(status), row[0])
 		kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // words runs runtimectl as a user of the cluster does.
@@ -122,9 +124,7 @@ func (w *words) testFiles() {
 	if err := os.MkdirAll(dir+"/in/sub", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(dir+"/in/sub/file", []byte("copied\n"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, dir+"/in/sub/file", "copied\n", 0o640)
 	w.want("", "", "cp", dir+"/in", "build:")
 	w.want("copied", "", "cat", "build", "in/sub/file")
 	w.want("", "", "exec", "build", "--", "sh", "-c", "cd in && ln -s /etc/passwd abs && ln -s sub/file inside && mkdir closed && chmod 0 closed")
