@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // caller sends requests to a server of serveForTest.
@@ -213,9 +214,7 @@ func TestChangesOutside(t *testing.T) {
 	_, dir, address := serveForTest(t)
 	c := callerOf(t, address)
 	first := c.sh("true")
-	if err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "a"), "", 0o644)
 	second := c.sh("echo > b")
 	if said(second) != "created b" || second.Before == first.After {
 		t.Errorf("got %q from %s after %s", said(second), second.Before, first.After)
@@ -247,9 +246,7 @@ func TestChangesInTheBackground(t *testing.T) {
 		t.Errorf("after its end: got %q", said(got))
 	}
 	c.sh("(read x < go; echo > c; echo > done; read x < go) &")
-	if err := os.WriteFile(filepath.Join(dir, "go"), []byte("\n"), 0); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "go"), "\n", 0)
 	if _, err := os.ReadFile(filepath.Join(dir, "done")); err != nil {
 		t.Fatal(err)
 	}
@@ -427,9 +424,7 @@ func TestChangesAfterARestart(t *testing.T) {
 				_, _, address := serveForTest(t, "--state-dir", state, "--working-dir", work, "--changes", mode)
 				before = callerOf(t, address).sh("echo > a")
 			})
-			if err := os.WriteFile(filepath.Join(work, "offline"), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, filepath.Join(work, "offline"), "", 0o644)
 			t.Run("second", func(t *testing.T) {
 				_, _, address := serveForTest(t, "--state-dir", state, "--working-dir", work, "--changes", mode)
 				c := callerOf(t, address)

@@ -64,10 +64,7 @@ func TestClaimedSandbox(t *testing.T) {
 		}
 	}
 	for _, file := range []string{"environ", "cmdline"} {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", os.Getpid(), file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testhelp.ReadFile(t, fmt.Sprintf("/proc/%d/%s", os.Getpid(), file))
 		if strings.Contains(string(data), key) || strings.Contains(string(data), "quoted") {
 			t.Errorf("a secret is in /proc/self/%s", file)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 const testKey = "a key for tests"
@@ -31,9 +32,7 @@ func serveForTest(t *testing.T, args ...string) (c *client.Client, dir, url stri
 	socket := filepath.Join(t.TempDir(), "s")
 	url = "unix://" + socket
 	keyFile := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(keyFile, []byte(testKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, keyFile, testKey+"\n", 0o600)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	args = append([]string{"--addr", "unix:" + socket, "--working-dir", dir, "--session-key-file", keyFile, "--state-dir", t.TempDir()}, args...)

@@ -80,9 +80,7 @@ func TestKilledDuringUpload(t *testing.T) {
 
 func write(t *testing.T, path string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path, content, 0o600)
 }
 
 func fileSize(t *testing.T, path string) int64 {
@@ -290,10 +288,7 @@ func firstByte(t *testing.T, path string) byte {
 
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testhelp.ReadFile(t, path)
 	return raw
 }
 

@@ -33,9 +33,7 @@ func TestEgress(t *testing.T) {
 	for name, text := range map[string]string{
 		"host.json": `{"addresses":["127.0.0.1"]}`, id + ".json": `{"generation":1,"policy":{"mode":"allowlist"}}`, "broken012345.json": `{`,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "conf", name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, "conf", name), text, 0o600)
 	}
 	left, err := net.Listen("unix", filepath.Join(dir, "control"))
 	if err != nil {

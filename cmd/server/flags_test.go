@@ -5,21 +5,20 @@ import (
 	"flag"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func TestParse(t *testing.T) {
 	t.Parallel()
 	keyFile := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(keyFile, []byte(" secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, keyFile, " secret\n", 0o600)
 	for _, c := range []struct {
 		name, args string
 		env        []string
@@ -137,10 +136,7 @@ func FuzzParse(f *testing.F) {
 // flags, and every variable of the help is in the other.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../docs/reference/server.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, "../../docs/reference/server.md")
 	_, flags, _ := strings.Cut(string(data), "\n## Flags\n")
 	flags, variables, _ := strings.Cut(flags, "\n## Variables\n")
 	variables, _, _ = strings.Cut(variables, "\n## ")

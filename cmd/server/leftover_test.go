@@ -84,10 +84,7 @@ func TestLeftovers(t *testing.T) {
 	for _, name := range []string{"nohup", "left"} {
 		testhelp.Eventually(t, func() bool { return s.get("/v1/actions/"+name+"?wait=1", `"state":"done"`) }, "%s ends", name)
 	}
-	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pids["sleep"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	environ := testhelp.ReadFile(t, fmt.Sprintf("/proc/%d/environ", pids["sleep"]))
 	for name, mark := range map[string]string{"forged": "", "another mark": "ACTIOND_TREE=AAAAAAAAAAAAAAAAAAAAAAAAAA"} {
 		for v := range strings.SplitSeq(string(environ), "\x00") {
 			if mark == "" && strings.HasPrefix(v, "ACTIOND_TREE=") {

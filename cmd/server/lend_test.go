@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // lend makes a copy, takes away what other users may do, and goes on; lent waits for it.
@@ -20,9 +22,7 @@ func TestLend(t *testing.T) {
 		}
 	}
 	target := filepath.Join(dir, "server")
-	if err := os.WriteFile(target+".part", []byte("of one that was killed"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, target+".part", "of one that was killed", 0o600)
 	ctx, end := context.WithCancel(t.Context())
 	lending := make(chan error, 1)
 	go func() { lending <- lend(ctx, []string{target, private}) }()
@@ -34,10 +34,7 @@ func TestLend(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", name, info.Mode(), err, want)
 		}
 	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := testhelp.ReadFile(t, "/proc/self/exe")
 	if copied, err := os.ReadFile(target); err != nil || string(copied) != string(self) {
 		t.Errorf("the copy has %d bytes of %d: %v", len(copied), len(self), err)
 	}
@@ -51,9 +48,7 @@ func TestLend(t *testing.T) {
 		t.Error(err)
 	}
 	// A container that is started again leaves the copy.
-	if err := os.WriteFile(target, []byte("kept"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, target, "kept", 0o600)
 	if err := lend(ctx, []string{target, private}); err != nil {
 		t.Error(err)
 	}

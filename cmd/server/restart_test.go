@@ -190,10 +190,7 @@ func TestBindsFirst(t *testing.T) { //nolint:paralleltest // it sets a variable
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := inContainer(t, buildServer(t))
 	seen := func() string {
-		text, err := os.ReadFile(filepath.Join(dir, "seen"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testhelp.ReadFile(t, filepath.Join(dir, "seen"))
 		return string(text)
 	}
 	if got := seen(); !strings.HasPrefix(got, "bound\n") {

@@ -80,9 +80,7 @@ func TestAnswersDuringStartFiles(t *testing.T) {
 			home := t.TempDir()
 			gate := filepath.Join(home, "gate")
 			text := file + "until [ -e '" + gate + "' ]; do sleep 0.01; done\n"
-			if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, filepath.Join(home, ".bashrc"), text, 0o600)
 			addr, _, stop := started(t, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home})
 			c := to(t, "http://"+addr, "")
 			wants := func(ask func(context.Context) error, status int) {
@@ -106,9 +104,7 @@ func TestAnswersDuringStartFiles(t *testing.T) {
 			if failed, ok := o.(api.RunObservation); err != nil || !ok || !strings.Contains(failed.Content, "did not start within 0.05 seconds, and the command did not run") {
 				t.Errorf("a command with a short timeout: got %+v, %v", o, err)
 			}
-			if err := os.WriteFile(gate, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, gate, "", 0o600)
 			if o, err = c.Do(t.Context(), api.Request{Action: api.RunAction{Command: "cat f early"}}); err != nil {
 				t.Fatal(err)
 			}

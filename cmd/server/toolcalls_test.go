@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // toolStep is a call as a model makes it, the action it stands for, and pieces
@@ -181,9 +182,7 @@ func TestReadReplaceRead(t *testing.T) {
 	type args = map[string]any
 	path := filepath.Join(dir, "notes.txt")
 	latin := []byte("caf\xe9 one\r\nline two\r\n")
-	if err := os.WriteFile(path, latin, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path, latin, 0o640)
 	first := c.call("gemini", "read_file", args{"file_path": "notes.txt"}, "")
 	second := c.call("gemini", "replace", args{"file_path": "notes.txt", "old_string": "line two", "new_string": "line 2", "if_sha256": first.SHA256}, "")
 	c.call("gemini", "replace", args{"file_path": "notes.txt", "old_string": "line 2", "new_string": "x", "if_sha256": first.SHA256}, "conflict")
@@ -213,9 +212,7 @@ func TestLargeFileByToolCalls(t *testing.T) {
 	path := filepath.Join(dir, "large.txt")
 	large := bytes.Repeat([]byte("0123456789abcde\n"), 10<<20/16)
 	copy(large[5<<20:], "here is the one\n")
-	if err := os.WriteFile(path, large, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path, large, 0o644)
 	c.call("gemini", "replace", args{"file_path": path, "old_string": "here is the one", "new_string": "here it is"}, "")
 	got, err := os.ReadFile(path)
 	want := bytes.Replace(large, []byte("here is the one"), []byte("here it is"), 1)
@@ -345,18 +342,12 @@ func TestExampleAgentsTellErrors(t *testing.T) {
 // The README links the agents and gives their lengths.
 func TestExamplesInTheReadme(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := testhelp.ReadFile(t, "../../README.md")
 	for name, said := range map[string]string{
 		"docs/examples/agent.py":      "36 lines of\n[Python](",
 		"docs/examples/agent/main.go": "40 lines of [Go](",
 	} {
-		code, err := os.ReadFile("../../" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := testhelp.ReadFile(t, "../../"+name)
 		if !strings.Contains(string(readme), said+name+")") {
 			t.Errorf("README.md does not say %s%s)", said, name)
 		}

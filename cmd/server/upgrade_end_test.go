@@ -240,10 +240,7 @@ func TestUpgradeNotExecuted(t *testing.T) {
 	t.Parallel()
 	user := otherUser(t)
 	s := startUpgradable(t, buildServer(t), []string{"SESSION_API_KEY=k"}, user...)
-	fake, err := os.ReadFile(build(t, "fake", "", "./testdata/fake"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fake := testhelp.ReadFile(t, build(t, "fake", "", "./testdata/fake"))
 	locks := filepath.Join(t.TempDir(), "locks")
 	write(t, locks, append(fake, " locks"...))
 	s.run("X=42; echo ran >> ran", "Idempotency-Key", "first")

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // upgradable is a server process whose commands run as another user.
@@ -218,10 +219,7 @@ func TestUpgradeRefused(t *testing.T) {
 	t.Parallel()
 	user := otherUser(t)
 	s := startUpgradable(t, buildServer(t), []string{"SESSION_API_KEY=k"}, user...)
-	fake, err := os.ReadFile(build(t, "fake", "", "./testdata/fake"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fake := testhelp.ReadFile(t, build(t, "fake", "", "./testdata/fake"))
 	shell := s.run("X=42; echo $$")
 	machine := bytes.Clone(fake)
 	binary.LittleEndian.PutUint16(machine[18:], uint16(elf.EM_RISCV))

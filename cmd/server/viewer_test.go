@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func TestListenNear(t *testing.T) {
@@ -90,9 +92,7 @@ func TestReplaceFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path, victim := filepath.Join(dir, "url"), filepath.Join(dir, "victim")
-	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, victim, "precious", 0o600)
 	if err := os.Symlink(victim, path); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // TestDocs holds docs/reference/runtimectl.md, and runtimectl-changes.md, to the program: each command has its part
@@ -20,10 +20,7 @@ func TestDocs(t *testing.T) {
 	t.Parallel()
 	text := ""
 	for _, page := range []string{"runtimectl", "runtimectl-changes"} {
-		data, err := os.ReadFile("../../../docs/reference/" + page + ".md")
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testhelp.ReadFile(t, "../../../docs/reference/"+page+".md")
 		text += string(data)
 	}
 	parts := map[string]string{}
@@ -123,10 +120,7 @@ func TestPagesCommands(t *testing.T) {
 	}
 	root, checked := newProgram(output.Streams{}).root(), 0
 	for _, page := range pages {
-		data, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testhelp.ReadFile(t, page)
 		for _, match := range regexp.MustCompile("(?m)(?:`|^\\$? ?)runtimectl ([^`\n|;#&>()]*)").FindAllStringSubmatch(string(data), -1) {
 			ours, _, _ := strings.Cut(match[1]+" ", " -- ") // behind it are the words of another program
 			words := strings.Fields(ours)

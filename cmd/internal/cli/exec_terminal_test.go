@@ -526,9 +526,7 @@ func TestExecScreen(t *testing.T) {
 	s.run("new-session", "-d", "-x", "80", "-y", "24", "env -i PATH=/usr/bin:/bin PS1='local$ ' sh -i")
 	t.Cleanup(func() { s.run("kill-server") })
 	for name, text := range map[string]string{"short": "one\ntwo\n", "long": numbers(500)} {
-		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(work, name), text, 0o600)
 	}
 	s.shows("local$")
 	s.types("clear; "+on+"less long", "Enter")

@@ -62,10 +62,7 @@ func checkGolden(t *testing.T, file, got string) {
 		testhelp.WriteFile(t, file, got, 0o644)
 		return
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testhelp.ReadFile(t, file)
 	if got != string(want) {
 		t.Errorf("%s is not what it was; 'make update' rewrites it:\n%s", file, got)
 	}

@@ -9,14 +9,13 @@ import (
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/docker/dockertest"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func TestNetworkUsage(t *testing.T) {
 	t.Parallel()
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(policy, []byte("mode: allowlist\nallow:\n- 0x7f.1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, policy, "mode: allowlist\nallow:\n- 0x7f.1\n", 0o600)
 	for args, want := range map[string]string{
 		"create --allow 0x7f.1 debian":                       `--allow: rule "0x7f.1"`,
 		"create --deny a@b debian":                           `--deny: rule "a@b"`,
@@ -106,9 +105,7 @@ func TestNetwork(t *testing.T) {
 	key := filepath.Join(dir, "key")
 	write := func(value string) {
 		t.Helper()
-		if err := os.WriteFile(key, []byte(value+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, key, value+"\n", 0o600)
 	}
 	write("do-not-print-1")
 	run(command.ExitUsage, "", `--secret "API": the policy has no such secret, so it needs host=HOST; it has none`, "network", "--secret", "id=API,src="+key, "box")
@@ -129,9 +126,7 @@ func TestNetwork(t *testing.T) {
 		"[{name: API, hosts: [evil.example]}]":   "its hosts, header and format cannot change",
 		"[{name: OTHER, hosts: [evil.example]}]": "it has no value, and there is none of this name",
 	} {
-		if err := os.WriteFile(file, []byte("mode: public\nsecrets: "+secrets+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, file, "mode: public\nsecrets: "+secrets+"\n", 0o600)
 		if want != "" {
 			run(command.ExitUsage, "", want, "network", "-f", file, "box")
 		} else {
@@ -142,9 +137,7 @@ func TestNetwork(t *testing.T) {
 		}
 	}
 	run(command.ExitUsage, "", `policy.yaml: secret "`, "create", "--server", server, "--network-policy", file, "debian")
-	if err := os.WriteFile(file, []byte("mode: open\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, "mode: open\n", 0o600)
 	run(command.ExitUsage, "", `mode "open"`, "network", "-f", file, "box")
 	run(command.ExitUsage, "", `the policy has no secret "B"; it has API`, "network", "--remove-secret", "B", "box")
 	run(0, "", "", "network", "--remove-secret", "API", "--mode", "public", "box")
@@ -186,9 +179,6 @@ func confText(t *testing.T, dir string) string {
 	if err != nil || len(names) != 1 {
 		t.Fatalf("got %q, %v", names, err)
 	}
-	text, err := os.ReadFile(names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testhelp.ReadFile(t, names[0])
 	return string(text)
 }

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // changed are changes of each kind.
@@ -103,9 +104,7 @@ func TestPatchApplies(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, content := range map[string]string{"very old": "gone\n", "f": "a\nb\nc\n", "from": "1\n", "from2": "2\n", `a"ü` + "\x1b": "x\n", "big": "b", "mode": ""} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, name), content, 0o600)
 	}
 	cmd := exec.CommandContext(t.Context(), git, "apply", "-")
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(patchOf(t, &changed, false))

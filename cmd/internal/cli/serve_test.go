@@ -19,6 +19,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -128,10 +129,7 @@ func serveHere(t *testing.T, dir string, env map[string]string, args ...string) 
 		s.said = said.String()
 	})
 	t.Cleanup(s.stop)
-	key, err := os.ReadFile(filepath.Join(dir, keyFileName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testhelp.ReadFile(t, filepath.Join(dir, keyFileName))
 	s.key = strings.TrimSpace(string(key))
 	s.client = &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -270,9 +268,7 @@ func TestServeLocalRefuses(t *testing.T) {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 	file := filepath.Join(shortDir(t), "file")
-	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, "mine", 0o600)
 	code, stdout, stderr = inProcess(t.Context(), nil, "serve", "--on=local", "--server", server, "--state-dir", shortDir(t), "--addr", "unix:"+file)
 	if data, err := os.ReadFile(file); code == 0 || stdout != "" || string(data) != "mine" {
 		t.Errorf("exit code %d, %q, %q; the file: %q, %v", code, stdout, stderr, data, err)
@@ -314,9 +310,7 @@ func TestGatewayKey(t *testing.T) {
 		"empty":    {"\n", 0o600, "at least 32"},
 		"two":      {first + "\n" + first, 0o600, "one line"},
 	} {
-		if err := os.WriteFile(file, []byte(bad.text), bad.mode); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, file, bad.text, bad.mode)
 		if err := os.Chmod(file, bad.mode); err != nil {
 			t.Fatal(err)
 		}
@@ -325,9 +319,7 @@ func TestGatewayKey(t *testing.T) {
 		}
 	}
 	file = filepath.Join(dir, "good")
-	if err := os.WriteFile(file, []byte(strings.Repeat("k", minKey)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, strings.Repeat("k", minKey)+"\n", 0o600)
 	if key, err := p.gatewayKey(file, dir); err != nil || key != strings.Repeat("k", minKey) {
 		t.Errorf("got %q, %v", key, err)
 	}

@@ -197,9 +197,7 @@ func TestShellScreen(t *testing.T) {
 	// A pasted line is run as a whole or not at all.
 	for n, want := range map[int]string{60_000: "60001", 70_000: "[the line was not run: it is longer than 65536 characters]"} {
 		file := filepath.Join(t.TempDir(), "paste")
-		if err := os.WriteFile(file, []byte("echo "+strings.Repeat("p", n)+" | wc -c"), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, file, "echo "+strings.Repeat("p", n)+" | wc -c", 0o666)
 		s.run("load-buffer", file)
 		s.run("paste-buffer", "-r")
 		s.types("", "Enter")

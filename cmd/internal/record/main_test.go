@@ -5,10 +5,11 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // A recording has what the commands of the page printed, and nothing of other blocks.
@@ -17,9 +18,7 @@ func TestRecord(t *testing.T) {
 	dir := t.TempDir()
 	page := filepath.Join(dir, "page.md")
 	text := "```sh\nfalse\n```\n\n```console\n$ echo 'runtimectl <&>'; stty size\nas the page says\n$ runtimectl () { printf 'a\\rb'; }; runtimectl x\n```\n"
-	if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, page, text, 0o600)
 	var out bytes.Buffer
 	if err := run(t.Context(), &out, page); err != nil {
 		t.Fatal(err)
@@ -51,9 +50,7 @@ func TestRecord(t *testing.T) {
 func TestRecordFailure(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(page, []byte("```console\n$ runtimectl () { echo why; return 3; }; runtimectl x\n```\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, page, "```console\n$ runtimectl () { echo why; return 3; }; runtimectl x\n```\n", 0o600)
 	if err := run(t.Context(), io.Discard, page); err == nil || !strings.Contains(err.Error(), "exit status 3\nwhy") {
 		t.Errorf("got %v, want the exit status and the output", err)
 	}

@@ -22,6 +22,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 var at = time.Unix(1_700_000_000, 0)
@@ -60,9 +62,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%q: got %v, want %q in it", version, err, want)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(r.root, "new"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(r.root, "new"), "", 0o600)
 	if err := r.check(t.Context()); err == nil || !strings.Contains(err.Error(), "?? new") {
 		t.Errorf("got %v, want the file that is not committed", err)
 	}
@@ -246,10 +246,7 @@ actiond = "actiond.adapters.inspect"
 // The package's own pyproject.toml has nothing that wheels here do not carry.
 func TestProject(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../../clients/python/pyproject.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, "../../../clients/python/pyproject.toml")
 	p, err := readProject(data, nil)
 	if err != nil || p.Name != "actiond" || p.License != "Apache-2.0" || p.RequiresPython == "" || len(p.Extras) == 0 {
 		t.Errorf("got %+v, %v", p, err)
@@ -327,14 +324,9 @@ func TestWrite(t *testing.T) {
 	if want := sum([]byte("one")) + "  a\n" + sum([]byte("two")) + "  b\n"; err != nil || string(sums) != want {
 		t.Errorf("got %s, %v\nwant %s", sums, err, want)
 	}
-	public, err := os.ReadFile(key + ".pub")
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := testhelp.ReadFile(t, key+".pub")
 	signers := filepath.Join(r.work, "signers")
-	if err := os.WriteFile(signers, append([]byte("release "), public...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, signers, append([]byte("release "), public...), 0o600)
 	keygen(sums, "-Y", "verify", "-f", signers, "-I", "release", "-n", "actiond", "-s", filepath.Join(dist, "SHA256SUMS.sig"))
 }
 
@@ -345,10 +337,7 @@ func TestNotice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, self)
 	r := &release{root: "../../.."}
 	notice, err := r.notice(t.Context(), []file{{name: "release.test", data: data}})
 	if err != nil {

@@ -1,12 +1,12 @@
 package platform
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 const hidden = "do-not-print-this-value"
@@ -19,9 +19,7 @@ func secretPlatform(t *testing.T) (p *Platform, dir string) {
 	for name, text := range map[string]string{
 		"key": hidden, "line": hidden + "\n", "dos": hidden + "\r\n", "lines": hidden + "\n\n", "nul": hidden + "\x00", "large": strings.Repeat(hidden, 4000), "empty": "",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, name), text, 0o600)
 	}
 	return &Platform{Streams: output.Streams{Getenv: func(name string) string { return env[name] }}}, dir
 }

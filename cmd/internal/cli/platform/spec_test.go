@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -33,9 +34,7 @@ func TestSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "env")
-	if err := os.WriteFile(file, []byte("# comment\n\n  A=from file\r\nB=x=y # z\nHERE\nABSENT\nC=\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, "# comment\n\n  A=from file\r\nB=x=y # z\nHERE\nABSENT\nC=\n", 0o600)
 	bare := sandbox.Spec{Image: "image", Env: map[string]string{}, Labels: map[string]string{}, NodeSelector: map[string]string{}}
 	tests := []struct {
 		args string
