@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // root is the checkout.
@@ -167,9 +169,7 @@ func TestIndex(t *testing.T) {
 		}
 	}
 	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile("../llms.txt", []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, "../llms.txt", b.String(), 0o644)
 	}
 	if got, err := fs.ReadFile(root, "llms.txt"); err != nil || string(got) != b.String() {
 		t.Errorf("llms.txt is stale: run 'make update' (%v)", err)

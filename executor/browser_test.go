@@ -135,9 +135,7 @@ func TestBrowse(t *testing.T) {
 	}); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "a b.html"), []byte("<h1>local</h1>"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "a b.html"), "<h1>local</h1>", 0o600)
 	if o = browsed(t, e, api.BrowseAction{URL: "a b.html"}); !strings.Contains(o.Content, "# local") || o.LastBrowserAction != `goto("a b.html")` {
 		t.Errorf("a file: got %s", o.Content)
 	}
@@ -205,9 +203,7 @@ func TestFetch(t *testing.T) {
 	if o = browsed(t, e, api.BrowseAction{URL: url + "/who"}); !strings.Contains(o.Content, fmt.Sprintf("user %d\n", uid)) {
 		t.Errorf("whose connection it is: got %s, want %d", o.Content, uid)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "a.html"), []byte("<h1>local</h1>"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "a.html"), "<h1>local</h1>", 0o644)
 	if o = browsed(t, e, api.BrowseAction{URL: "a.html"}); !strings.Contains(o.Content, "# local") {
 		t.Errorf("a file: got %s", o.Content)
 	}

@@ -31,9 +31,7 @@ func TestExecDropsToUser(t *testing.T) {
 	u.Home = testhelp.PublicDir(t)
 	dir := testhelp.PublicDir(t)
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("s"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, secret, "s", 0o600)
 	e, _ := start(t, executor.Config{User: u, WorkingDir: dir, Env: []string{"SESSION_API_KEY=the-key"}})
 	server := fmt.Sprint(os.Getpid())
 	for _, test := range []struct{ name, line, want string }{

@@ -396,9 +396,7 @@ func TestExportDuringStart(t *testing.T) {
 	dir, home := t.TempDir(), t.TempDir()
 	begun, gate := filepath.Join(home, "begun"), filepath.Join(home, "gate")
 	text := fmt.Sprintf(": >>%s; until [ -e %s ]; do sleep 0.01; done\n", begun, gate)
-	if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(home, ".bashrc"), text, 0o600)
 	e, err := executor.New(t.Context(), executor.Config{WorkingDir: dir, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}})
 	if err != nil {
 		t.Fatal(err)
@@ -412,9 +410,7 @@ func TestExportDuringStart(t *testing.T) {
 	}
 	go func() { exported <- e.Export(t.Context(), map[string]string{"OWNER": "ada"}, nil) }()
 	testhelp.Eventually(t, func() bool { return e.Exported() != nil }, "the variables are exported")
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, gate, "", 0o600)
 	if err := errors.Join(<-exported, <-started, e.Ready()); err != nil {
 		t.Fatal(err)
 	}

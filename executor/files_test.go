@@ -14,6 +14,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/executor/llm"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func act(t *testing.T, e *executor.Executor, a api.Action) api.Observation {
@@ -27,10 +28,7 @@ func act(t *testing.T, e *executor.Executor, a api.Action) api.Observation {
 
 func content(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, path)
 	return string(data)
 }
 
@@ -160,9 +158,7 @@ func TestViewOfBinary(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})
 	file := filepath.Join(dir, "p.png")
-	if err := os.WriteFile(file, []byte("\x89PNG\r\n\x1a\n\x00"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, "\x89PNG\r\n\x1a\n\x00", 0o600)
 	appears := "File validation failed for " + file + ": File appears to be binary and this file type cannot be read or edited by this tool."
 	for _, c := range []struct {
 		a    api.Action
@@ -278,9 +274,7 @@ func TestDraftModel(t *testing.T) {
 	}
 	e, dir := start(t, executor.Config{DraftModel: model})
 	file := filepath.Join(dir, "f")
-	if err := os.WriteFile(file, []byte("one\ntwo\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, "one\ntwo\n", 0o600)
 	o := act(t, e, api.EditAction{ImplSource: "llm_based_edit", Path: file, Content: new("a draft"), Start: 1, End: 1})
 	if content(t, file) != "ONE\ntwo\n" {
 		t.Errorf("got %q and %+v", content(t, file), o)
@@ -342,9 +336,8 @@ func TestReadMarkdown(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})
 	file := filepath.Join(dir, "f.csv")
-	if err := errors.Join(os.WriteFile(file, []byte("a,b\n"), 0o600), os.WriteFile(dir+"/f.txt", []byte("a\nb\nc\nd\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, "a,b\n", 0o600)
+	testhelp.WriteFile(t, dir+"/f.txt", "a\nb\nc\nd\n", 0o600)
 	got := act(t, e, api.ReadAction{Path: "f.csv", ImplSource: "default", Format: api.FormatMarkdown})
 	want := api.ReadObservation{
 		Content: "Here's the content of the file " + file + " displayed in Markdown format:\n| a | b |\n| --- | --- |\n", Path: file, ImplSource: "default",
@@ -376,9 +369,7 @@ func TestLargeEditIsNative(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})
 	path := filepath.Join(dir, "large.log")
-	if err := os.WriteFile(path, []byte("one\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path, "one\n", 0o600)
 	if err := os.Truncate(path, 20<<20); err != nil {
 		t.Fatal(err)
 	}

@@ -64,9 +64,7 @@ func TestFileMemory(t *testing.T) {
 	e, dir := start(t, executor.Config{MaxFile: 8 << 20})
 	write := func(name, content string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, path, content, 0o600)
 		return path
 	}
 	const line = "\x01\x01\x01\x01a\n" // 27 bytes of JSON
@@ -114,9 +112,7 @@ func TestFileMemoryUntilLoaded(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{MaxFile: 8 << 20})
 	path := filepath.Join(dir, "large")
-	if err := os.WriteFile(path, make([]byte, 2<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path, make([]byte, 2<<20), 0o600)
 	holds := make(chan string, 2)
 	watch := api.Watch{Take: func(int64) error { return nil }, Hold: func() func() {
 		holds <- "held"
@@ -156,9 +152,7 @@ func TestFileMemoryOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(closed, "large")
-	if err := os.WriteFile(path, make([]byte, 2<<20), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path, make([]byte, 2<<20), 0o644)
 	for _, a := range []api.Action{
 		api.ReadAction{Path: path, End: -1},
 		api.WriteAction{Path: path, Content: "x", End: -1},

@@ -4,13 +4,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // noise is a text of 100 kB that cannot be compressed to less than half of it.
@@ -25,10 +25,7 @@ func noise(seed uint64) string {
 
 func fileText(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, path)
 	return string(data)
 }
 
@@ -60,9 +57,7 @@ func TestUndoInAFullStore(t *testing.T) {
 			change := func(i int) string {
 				path := filepath.Join(dir, fmt.Sprint(i))
 				old, now := "unchanged", "changed"
-				if err := os.WriteFile(path, []byte(noise(uint64(i))+"\n"+old+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testhelp.WriteFile(t, path, noise(uint64(i))+"\n"+old+"\n", 0o644)
 				if got := edit(e, api.EditAction{Command: "str_replace", OldStr: &old, NewStr: &now}, path); !strings.HasPrefix(got, "The file") {
 					t.Fatal(got)
 				}
@@ -117,9 +112,7 @@ func TestUndoWithoutStates(t *testing.T) {
 			a := api.EditAction{Command: command, Path: filepath.Join(dir, fmt.Sprint(i)), ImplSource: "oh_aci"}
 			if command == "str_replace" {
 				a.OldStr, a.NewStr = new("unchanged"), new("changed")
-				if err := os.WriteFile(a.Path, []byte(noise(uint64(i))+"\nunchanged\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testhelp.WriteFile(t, a.Path, noise(uint64(i))+"\nunchanged\n", 0o644)
 			}
 			o, err := e.Do(t.Context(), api.Request{Action: a})
 			if err != nil {

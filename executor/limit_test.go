@@ -28,9 +28,7 @@ func program(t *testing.T, path, script string) {
 func TestLimitCoversStart(t *testing.T) {
 	dir := t.TempDir()
 	slow := filepath.Join(dir, "slow")
-	if err := os.WriteFile(slow, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, slow, "", 0o600)
 	wait := "while [ -e " + slow + " ]; do /bin/sleep 0.01; done"
 	for _, name := range []string{"python3", "chromium"} {
 		program(t, filepath.Join(dir, "bin", name), wait+"\necho absent it is a script >&3; exit 1")
@@ -42,9 +40,7 @@ func TestLimitCoversStart(t *testing.T) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte(wait+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(home, ".bashrc"), wait+"\n", 0o600)
 	if _, err := e.UpdateMCP([]api.MCPServer{{Name: "s", Command: "/bin/sh", Args: []string{"-c", wait}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -152,13 +148,9 @@ func TestAgentSkills(t *testing.T) {
 					if err := os.Mkdir(at, 0o755); err != nil {
 						t.Fatal(err)
 					}
-					if err := os.WriteFile(filepath.Join(at, "__init__.py"), nil, 0o600); err != nil {
-						t.Fatal(err)
-					}
+					testhelp.WriteFile(t, filepath.Join(at, "__init__.py"), "", 0o600)
 				}
-				if err := os.WriteFile(filepath.Join(at, "agentskills.py"), []byte(test.skills+"\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testhelp.WriteFile(t, filepath.Join(at, "agentskills.py"), test.skills+"\n", 0o600)
 			}
 			e, _ := startNotebook(t, executor.Config{Plugins: []string{"agent_skills", "jupyter"}, Env: []string{"PYTHONPATH=" + lib}})
 			code := "try: print(skill())\nexcept NameError: pass"

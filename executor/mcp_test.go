@@ -46,10 +46,7 @@ func TestMCPServerOfTheUser(t *testing.T) {
 	if id, err := os.ReadFile(filepath.Join(dir, "id")); err != nil || strings.TrimSpace(string(id)) == "0" {
 		t.Errorf("the server ran as %q, %v", id, err)
 	}
-	daemon, err := os.ReadFile(filepath.Join(dir, "daemon"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemon := testhelp.ReadFile(t, filepath.Join(dir, "daemon"))
 	deadline := time.After(time.Minute)
 	for lives(strings.TrimSpace(string(daemon))) {
 		select {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // File actions run on threads of the server, to which procfs shows the server's memory
@@ -21,10 +22,7 @@ func TestActionsOnOwnProcfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := fmt.Sprintf("/proc/%d", os.Getpid())
-	before, err := os.ReadFile("/proc/self/comm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testhelp.ReadFile(t, "/proc/self/comm")
 	old, now := strings.TrimSpace(string(before)), "changed"
 	answers := map[string]api.Observation{}
 	for _, base := range []string{"/proc/self", own, own + fmt.Sprintf("/task/%d", os.Getpid()), link, "/proc/thread-self"} {
@@ -64,9 +62,7 @@ func TestActionsThroughDescriptors(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, "secret\n", 0o600)
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)

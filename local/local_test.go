@@ -113,9 +113,7 @@ func TestStartWhileLooked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"facts": `{"name": "one", "pid": 2}`, "key": "k", "alive": ""} {
-		if err := os.WriteFile(filepath.Join(box, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(box, name), text, 0o600)
 	}
 	look, err := os.Open(filepath.Join(box, "alive"))
 	if err != nil {
@@ -141,9 +139,7 @@ func TestStopWithoutProcess(t *testing.T) {
 	if err := os.MkdirAll(box, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(box, "facts"), []byte(`{"name": "one"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(box, "facts"), `{"name": "one"}`, 0o600)
 	server, err := os.Create(filepath.Join(box, "alive"))
 	if err != nil {
 		t.Fatal(err)
@@ -168,9 +164,7 @@ func TestDeleteReadOnly(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(closed, "in"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(closed, "in", "file"), nil, 0o400); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(closed, "in", "file"), "", 0o400)
 		for _, name := range []string{filepath.Join(closed, "in"), closed} {
 			if err := os.Chmod(name, mode); err != nil {
 				t.Fatal(err)

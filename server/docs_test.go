@@ -2,21 +2,19 @@ package server_test
 
 import (
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // TestDocs holds docs/reference/server.md to the server: its endpoints, which of them are
 // open, and its metrics.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../docs/reference/server.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, "../docs/reference/server.md")
 	s, proxy := networked(t, `{"mode":"no-network"}`)
 	part := func(title string) string {
 		_, rest, _ := strings.Cut(string(data), "\n## "+title+"\n")

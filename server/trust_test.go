@@ -71,10 +71,7 @@ func (c *trusted) named() map[string]string {
 
 func readFile(t *testing.T, parts ...string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(parts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testhelp.ReadFile(t, filepath.Join(parts...))
 	return string(data)
 }
 

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -80,10 +81,7 @@ func empty(tb testing.TB, dir string) {
 
 func read(tb testing.TB, path string) string {
 	tb.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	b := testhelp.ReadFile(tb, path)
 	return string(b)
 }
 
@@ -126,9 +124,7 @@ func TestUploadKeepsFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := dir + "/f"
-	if err := os.WriteFile(path, []byte("old and long"), 0o751); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path, "old and long", 0o751)
 	if err := os.Chmod(path, 0o751); err != nil {
 		t.Fatal(err)
 	}
@@ -197,9 +193,7 @@ func TestUploadOntoItself(t *testing.T) {
 	dir := t.TempDir()
 	path := dir + "/self"
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path, content, 0o600)
 	srv := httptest.NewServer(newServer(t))
 	t.Cleanup(srv.Close)
 	f, err := os.Open(path)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -16,9 +17,7 @@ func TestViewer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, content := range map[string]string{"a<b>.png": "png", "a.pdf": "%PDF", "a.txt": "text"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, name), content, 0o600)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "d.png"), 0o700); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -204,9 +203,7 @@ func TestAttachTypeAhead(t *testing.T) {
 			p.types("echo first''ly; read x\r")
 			p.types("echo <$x\x7f$x> is re''ad\rrea\x7fad y\rinput of y\recho \"<$y>\" sec''ond\r")
 			p.sees("echo first''ly; read x\r\n") // the terminal shows the first line
-			if err := os.WriteFile(filepath.Join(s.Info().Dir, "go"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, filepath.Join(s.Info().Dir, "go"), "", 0o600)
 			p.sees("waited\r\n")
 			p.sees("\r\nfirstly\r\n")
 			p.sees("<input of y> second\r\n")
@@ -271,9 +268,7 @@ func TestAttachTypeAheadOfTwo(t *testing.T) {
 	}
 	p.types("echo by a person")
 	p.sees("echo by a person")
-	if err := os.WriteFile(filepath.Join(s.Info().Dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(s.Info().Dir, "go"), "", 0o600)
 	p.sees("\r\x1b[K")
 	p.runs(s, "echo per''son", "\r\nperson\r\n")
 }

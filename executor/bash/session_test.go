@@ -349,9 +349,7 @@ func TestDeathWhileIdle(t *testing.T) {
 	t.Parallel()
 	s := session(t, "/bin/bash")
 	do(t, s, "(while ! [ -e go ]; do sleep 0.01; done; kill -9 $$) & disown")
-	if err := os.WriteFile(filepath.Join(s.Info().Dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(s.Info().Dir, "go"), "", 0o600)
 	testhelp.Eventually(t, func() bool { return s.Info().PID == 0 }, "the shell ends")
 	if r := do(t, s, "echo back"); r.Output != "back" || r.Restarted == "" {
 		t.Errorf("got %q, restarted %q", r.Output, r.Restarted)
@@ -581,9 +579,7 @@ func TestPersonalFiles(t *testing.T) {
 			t.Parallel()
 			cfg := config(t, "/bin/bash")
 			home := strings.TrimPrefix(cfg.Env[1], "HOME=")
-			if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte(c.bashrc), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, filepath.Join(home, ".bashrc"), c.bashrc, 0o600)
 			s, err := bash.Start(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -607,9 +603,7 @@ func TestSlowStartFiles(t *testing.T) {
 			if name == "bash" {
 				file = filepath.Join(strings.TrimPrefix(cfg.Env[1], "HOME="), ".bashrc")
 			}
-			if err := os.WriteFile(file, []byte("export early=yes; sleep 100000"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, file, "export early=yes; sleep 100000", 0o600)
 			cfg.Env = append(cfg.Env, "ENV="+file)
 			var logged time.Duration
 			cfg.Slow = func(_ context.Context, limit time.Duration) { logged = limit }
@@ -878,9 +872,7 @@ func TestLimitCoversRestart(t *testing.T) {
 	home := strings.TrimPrefix(cfg.Env[1], "HOME=")
 	slow, ran := filepath.Join(home, "slow"), filepath.Join(home, "ran")
 	for name, text := range map[string]string{slow: "", filepath.Join(home, ".bashrc"): "while [ -e " + slow + " ]; do /bin/sleep 0.01; done"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, name, text, 0o600)
 	}
 	do(t, s, "exit 3")
 	r, err := s.Run(t.Context(), bash.Command{Text: "touch " + ran, Hard: 300 * time.Millisecond})
@@ -903,9 +895,7 @@ func TestRestartOutlivesLimits(t *testing.T) {
 	home := strings.TrimPrefix(cfg.Env[1], "HOME=")
 	hold, held := filepath.Join(home, "hold"), filepath.Join(home, "held")
 	personal := "greeting=hello; while [ -e " + hold + " ]; do : > " + held + "; /bin/sleep 0.01; done"
-	if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte(personal), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(home, ".bashrc"), personal, 0o600)
 	s, err := bash.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -934,9 +924,7 @@ func TestCloseEndsStart(t *testing.T) {
 	home := strings.TrimPrefix(cfg.Env[1], "HOME=")
 	hold, pid := filepath.Join(home, "hold"), filepath.Join(home, "pid")
 	personal := "if [ -e " + hold + " ]; then echo $$ > " + pid + "; while :; do /bin/sleep 0.01; done; fi"
-	if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte(personal), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(home, ".bashrc"), personal, 0o600)
 	s, err := bash.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/bash/screen"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // filters are command lines that read standard input and print text: one for
@@ -195,8 +196,6 @@ func asShown(output []byte) string {
 func inputDirectory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "in"), []byte("1+1\n2 two\n3 o\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "in"), "1+1\n2 two\n3 o\n", 0o600)
 	return dir
 }

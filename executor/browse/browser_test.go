@@ -467,9 +467,7 @@ func TestFrames(t *testing.T) {
 func TestUpload(t *testing.T) {
 	t.Parallel()
 	b, dir := start(t, browse.Config{})
-	if err := os.WriteFile(filepath.Join(dir, "upload_test.txt"), []byte("content"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "upload_test.txt"), "content", 0o600)
 	page := do(t, b, "goto('"+serve(t)+"/upload')")
 	field := bid(t, page, "Choose File")
 	fails(t, b, "upload_file('"+field+"', 'missing.txt')", "no such file")

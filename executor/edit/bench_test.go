@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // source is a text of numbered lines that looks like code.
@@ -27,9 +28,7 @@ func benchEditor(b *testing.B, flush bool, content string) (*edit.Editor, string
 		e.SetFlush(func(*os.File) error { return nil })
 	}
 	path := filepath.Join(dir, "file.go")
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		b.Fatal(err)
-	}
+	testhelp.WriteFile(b, path, content, 0o644)
 	b.ReportAllocs()
 	return e, path
 }

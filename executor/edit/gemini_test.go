@@ -1,12 +1,12 @@
 package edit_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func TestGeminiReplace(t *testing.T) {
@@ -125,9 +125,7 @@ func TestGeminiNames(t *testing.T) {
 	b.write("@real.txt", "x\n", 0o644)
 	b.write("plain.txt", "x\n", 0o644)
 	outside := filepath.Join(t.TempDir(), "outside.txt")
-	if err := os.WriteFile(outside, []byte("x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, outside, "x\n", 0o600)
 	b.link("way", filepath.Dir(outside))
 	for _, test := range []struct{ path, want string }{
 		{"plain.txt", "plain.txt"},

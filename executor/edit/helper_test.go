@@ -124,10 +124,7 @@ func (b *bench) write(name, content string, mode fs.FileMode) string {
 
 func (b *bench) content(name string) string {
 	b.t.Helper()
-	data, err := os.ReadFile(b.path(name))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	data := testhelp.ReadFile(b.t, b.path(name))
 	return string(data)
 }
 

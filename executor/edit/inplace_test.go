@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/executor/edit"
 	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // crashEnv makes this test binary the program of TestCrashInPlace, and names the state directory.
@@ -225,9 +226,7 @@ func TestCrashInPlace(t *testing.T) {
 			}
 			wantFile(t, c.path, c.before, 0o640)
 			wantFile(t, filepath.Join(c.dir, "other"), c.before, 0o640)
-			if err := os.WriteFile(c.path, []byte("later"), 0); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, c.path, "later", 0)
 			if got := c.start(t); len(got) != 0 {
 				t.Errorf("the next start reported %v, want nothing", got)
 			}
@@ -323,10 +322,7 @@ func TestCrashWithoutACopy(t *testing.T) {
 		t.Skip("a file of another user's rights")
 	}
 	c := crash(t, "put of unreadable")
-	before, err := os.ReadFile(c.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testhelp.ReadFile(t, c.path)
 	if got := c.start(t); len(got) != 0 {
 		t.Errorf("reported %v, want nothing", got)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/actiond/actiond/executor/edit"
 	"github.com/actiond/actiond/executor/internal/store"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func TestUndoWords(t *testing.T) {
@@ -278,9 +279,7 @@ func TestStateIsNotALink(t *testing.T) {
 		e.Close()
 		t.Error("a link was taken for a state directory")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "file"), "", 0o600)
 	if e, err := edit.New(edit.Config{StateDir: filepath.Join(dir, "file")}); err == nil {
 		e.Close()
 		t.Error("a file was taken for a state directory")

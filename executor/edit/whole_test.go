@@ -16,6 +16,7 @@ import (
 
 	"github.com/actiond/actiond/executor/edit"
 	"github.com/actiond/actiond/executor/internal/store"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // put writes a whole file.
@@ -420,9 +421,7 @@ func wantNothingKept(t *testing.T, state string) {
 
 func writeFile(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path, content, 0o644)
 }
 
 // The history of a server that runs as root keeps files of the user, whose rights do not

@@ -592,10 +592,7 @@ func TestClose(t *testing.T) {
 	})
 	testhelp.Eventually(t, func() bool { return exists(begun) }, "the call begins")
 	testhelp.Eventually(t, func() bool { _, running, _, _ := p.State(); return running == 2 }, "both run")
-	daemon, err := os.ReadFile(filepath.Join(dir, "daemon"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemon := testhelp.ReadFile(t, filepath.Join(dir, "daemon"))
 	p.Close()
 	calling.Wait()
 	left, err := strconv.Atoi(strings.TrimSpace(string(daemon)))

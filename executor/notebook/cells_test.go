@@ -3,7 +3,6 @@ package notebook_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -231,9 +230,7 @@ func TestEndIsTold(t *testing.T) {
 	if s := n.Sessions(); len(s) != 1 || s[0].State != notebook.Busy || s[0].PID == 0 || s[0].Python != python {
 		t.Errorf("got %+v, want a busy kernel", s)
 	}
-	if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, dir+"/go", "", 0o600)
 	r := run(t, n, "1")
 	if r.Text != "1" || r.Lost != "ended with status 3" {
 		t.Errorf("got %+v, want to be told of the old kernel", r)

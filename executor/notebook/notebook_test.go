@@ -374,9 +374,7 @@ func TestCallerGone(t *testing.T) {
 	if _, err := n.Run(t.Context(), "default", notebook.Cell{Code: "1", Dir: "/", Timeout: time.Millisecond}); !errors.Is(err, notebook.ErrBusy) {
 		t.Errorf("got %v, want %v", err, notebook.ErrBusy)
 	}
-	if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, dir+"/go", "", 0o600)
 	want(t, run(t, n, "x"), "7")
 }
 

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/actiond/actiond/executor/notebook"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // Text arrives while the cell runs: the cell goes on only after its first text was
@@ -64,9 +65,7 @@ func TestStreamLeft(t *testing.T) {
 	if _, err := n.Stream(ctx, "", notebook.Cell{Code: "early " + seen, Timeout: patience}, func(notebook.Chunk) { leave() }); err == nil {
 		t.Error("no error after the caller left")
 	}
-	if err := os.WriteFile(seen, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, seen, "", 0o600)
 	if r := runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: patience}); r.Text != "ok" {
 		t.Errorf("the next cell: got %+v", r)
 	}

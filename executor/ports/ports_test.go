@@ -227,10 +227,7 @@ func readlink(pid int) string {
 func awaitOrphan(t *testing.T, pid, shell int) {
 	t.Helper()
 	testhelp.Eventually(t, func() bool {
-		data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testhelp.ReadFile(t, "/proc/"+strconv.Itoa(pid)+"/stat")
 		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
 		return fields[1] != strconv.Itoa(shell)
 	}, "process %d gets another parent", pid)

@@ -129,9 +129,7 @@ func TestCannotStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"plain": 0o600, "empty": 0o700} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, name), "", mode)
 	}
 	testhelp.WriteProgram(t, filepath.Join(dir, "lost"), "#!/no/such/interpreter\n")
 	huge := strings.Repeat("x", 1<<20)
@@ -235,9 +233,7 @@ func TestWaitEnds(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	left.Leave()
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, "", 0o600)
 	for p, total := range map[*process.Process]int64{p: 588899, left: 0} {
 		if r, err := p.Wait(t.Context(), long); err != nil || r.ExitCode != 5 || r.Stdout.Total != total {
 			t.Errorf("got exit code %d and %d bytes, %v", r.ExitCode, r.Stdout.Total, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/executor/search"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // manyFiles makes 100,000 empty files in 1000 directories, one in ten a .go.
@@ -25,14 +26,10 @@ func manyFiles(tb testing.TB) string {
 			if f%10 == 0 {
 				name = fmt.Sprintf("file%02d.go", f)
 			}
-			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
-				tb.Fatal(err)
-			}
+			testhelp.WriteFile(tb, filepath.Join(dir, name), "", 0o644)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(root, ".gitignore"), []byte("*.o\nnode_modules/\n/build\n"), 0o644); err != nil {
-		tb.Fatal(err)
-	}
+	testhelp.WriteFile(tb, filepath.Join(root, ".gitignore"), "*.o\nnode_modules/\n/build\n", 0o644)
 	return root
 }
 
@@ -66,9 +63,7 @@ func BenchmarkGrep(b *testing.B) {
 		if i == 1000 {
 			text += "func handleNeedle() {}\n"
 		}
-		if err := os.WriteFile(filepath.Join(root, fmt.Sprintf("f%04d.go", i)), []byte(text), 0o644); err != nil {
-			b.Fatal(err)
-		}
+		testhelp.WriteFile(b, filepath.Join(root, fmt.Sprintf("f%04d.go", i)), text, 0o644)
 	}
 	rg, _ := exec.LookPath("rg")
 	for _, bb := range []struct{ name, program string }{{"in process", ""}, {"with ripgrep", rg}} {

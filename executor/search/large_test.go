@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/executor/search"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // largeFile writes a file of 400,000 lines of 100 bytes, some of which are replaced.
@@ -47,9 +48,7 @@ func largeFile(t *testing.T, lines map[int]string) string {
 func TestGrepLarge(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	long := "needle at the start" + strings.Repeat("x", 3<<20) + "needle unseen"
 	path := largeFile(t, map[int]string{7: "needle 7\r", 11_000: long, 11_001: "needle behind", 399_999: "the needle", 400_000: "last"})
-	if err := os.WriteFile(path+".small", []byte("needle\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, path+".small", "needle\n", 0o600)
 	s := search.New(search.Config{})
 	query := search.GrepQuery{Path: path, Dir: "/", Pattern: "^(the )?needle( |$)", Limit: 100, Around: func(int) (int, int) { return 0, 1 }}
 	var before, after runtime.MemStats
@@ -110,9 +109,7 @@ func TestGrepLargeEnds(t *testing.T) {
 		t.Errorf("got %+v, %v, want the lines up to the zero bytes", m, err)
 	}
 	hole := filepath.Join(t.TempDir(), "hole")
-	if err := os.WriteFile(hole, []byte("needle\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, hole, "needle\n", 0o600)
 	if err := os.Truncate(hole, 1<<40); err != nil {
 		t.Fatal(err)
 	}

@@ -25,9 +25,7 @@ func largeTree(tb testing.TB) string {
 	filler := strings.Repeat("all work and no play makes jack a dull boy\n", 24_000)
 	for i := range 2 {
 		name := filepath.Join(root, fmt.Sprintf("filler%02d.txt", i))
-		if err := os.WriteFile(name, []byte(filler), 0o644); err != nil {
-			tb.Fatal(err)
-		}
+		testhelp.WriteFile(tb, name, filler, 0o644)
 	}
 	return root
 }
@@ -65,9 +63,7 @@ func TestNamedFile(t *testing.T) {
 	dir := t.TempDir()
 	fake, file := filepath.Join(dir, "rg"), filepath.Join(dir, "nul")
 	testhelp.WriteProgram(t, fake, "#!/bin/sh\nexit 1\n")
-	if err := os.WriteFile(file, []byte(strings.Repeat("n\x00", 1<<20)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, strings.Repeat("n\x00", 1<<20), 0o600)
 	s := search.New(search.Config{Ripgrep: fake})
 	if got, err := s.Grep(t.Context(), search.GrepQuery{Path: file, Pattern: "needle", Limit: 1}); err != nil || !got.NotText {
 		t.Errorf("zero bytes: got %+v, %v, want that it is not text", got, err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/executor/search"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // tree makes files below a new directory, each older than the one before; a
@@ -35,9 +36,7 @@ func tree(tb testing.TB, names ...string) string {
 			}
 			continue
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			tb.Fatal(err)
-		}
+		testhelp.WriteFile(tb, path, text, 0o644)
 		at = at.Add(-time.Minute)
 		if err := os.Chtimes(path, at, at); err != nil {
 			tb.Fatal(err)

@@ -316,9 +316,7 @@ func TestHostile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	name := filepath.Join(dir, strings.Repeat("a", 100)+"\x1b[31m\nb")
-	if err := os.WriteFile(name, []byte("#!/bin/sh\nread x\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, name, "#!/bin/sh\nread x\n", 0o700)
 	p := start(t, dir, "for i in $(seq 80); do sleep 1000 & done; sh '"+name+"' "+strings.Repeat("long ", 1000))
 	f := until(t, waiting.New(nil), func() waiting.Target { return p.target(t) }, func(f waiting.Finding) bool {
 		return f.Reason == waiting.Input && len(f.Others)+f.More == 80 // the list is older than the look
@@ -350,9 +348,7 @@ a b c d e f g h:
 	@printf 'int %s(void){return 0;}\n' $@ >$@.c; gcc -O1 -c $@.c 2>&1 | cat; sh -c 'sed s/0/1/ $@.c | sort >$@.x'; x=$$(cat $@.x); test -t 0; stty -a </dev/tty >/dev/null
 .PHONY: all a b c d e f g h
 `
-	if err := os.WriteFile(filepath.Join(dir, "Makefile"), []byte(makefile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, filepath.Join(dir, "Makefile"), makefile, 0o600)
 	for _, tool := range []string{"make", "gcc"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skip(err)

@@ -225,9 +225,7 @@ func TestStartFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"plain": 0o600, "empty": 0o700} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, filepath.Join(dir, name), "", mode)
 	}
 	for way, start := range ways(t) {
 		t.Run(way, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // start starts a shell in a session of its own, with a mark, and returns what
@@ -219,14 +220,8 @@ func TestRaiseOOMScore(t *testing.T) {
 	t.Parallel()
 	root, pids := start(t, "A=b", `echo $$; exec sleep 1000`)
 	proc.RaiseOOMScore(root, nil)
-	own, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile("/proc/" + strconv.Itoa(pids[0]) + "/oom_score_adj")
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := testhelp.ReadFile(t, "/proc/self/oom_score_adj")
+	got := testhelp.ReadFile(t, "/proc/"+strconv.Itoa(pids[0])+"/oom_score_adj")
 	before, _ := strconv.Atoi(strings.TrimSpace(string(own)))
 	if after, err := strconv.Atoi(strings.TrimSpace(string(got))); err != nil || after <= before && before < 1000 {
 		t.Errorf("got %d, want more than %d", after, before)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/actiond/actiond/executor/internal/document"
 	"github.com/actiond/actiond/executor/internal/worker"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // zipped returns an archive of one part.
@@ -57,9 +58,7 @@ func TestHostileDocuments(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "f")
-			if err := os.WriteFile(path, []byte(test.data), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteFile(t, path, test.data, 0o600)
 			in, err := os.Open(path)
 			if err != nil {
 				t.Fatal(err)
