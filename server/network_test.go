@@ -146,7 +146,8 @@ func TestNetwork(t *testing.T) {
 // claim succeeds and the state says why.
 func TestNetworkNames(t *testing.T) {
 	t.Parallel()
-	free := func(cfg *server.Config) { cfg.ResolverAddress = "127.0.0.1:0" }
+	// One port for UDP and TCP: those of 127.0.0.1 are taken by the other tests.
+	free := func(cfg *server.Config) { cfg.ResolverAddress = "127.0.0.53:0" }
 	unusable := func(cfg *server.Config) { cfg.ResolverAddress = "192.0.2.1:53" }
 	for name, tc := range map[string]struct {
 		asked   bool
