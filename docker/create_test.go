@@ -232,7 +232,7 @@ func fillOnce(t *testing.T, h *docker.Host, pool *sandbox.Pool, size int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { pool.Run(ctx, time.Hour) })
-	waitFor(t, func() bool {
+	testhelp.Eventually(t, func() bool {
 		all, err := h.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -244,20 +244,9 @@ func fillOnce(t *testing.T, h *docker.Host, pool *sandbox.Pool, size int) {
 			}
 		}
 		return ready == size
-	})
+	}, "the pool is full")
 	cancel()
 	running.Wait()
-}
-
-func waitFor(t *testing.T, done func() bool) {
-	t.Helper()
-	for !done() {
-		select {
-		case <-t.Context().Done():
-			t.Fatal("the test ended first")
-		case <-time.After(time.Millisecond):
-		}
-	}
 }
 
 // TestPoolRace has 20 claimers and 5 warm sandboxes.
@@ -334,7 +323,7 @@ func TestPoolDrainsWhatIsStale(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { renewed.Run(ctx, time.Hour) })
-	waitFor(t, func() bool {
+	testhelp.Eventually(t, func() bool {
 		all, err := h.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -347,7 +336,7 @@ func TestPoolDrainsWhatIsStale(t *testing.T) {
 		}
 		slices.Sort(images)
 		return slices.Equal(images, []string{"debian:2", "other"})
-	})
+	}, "the pool replaces its sandbox")
 	cancel()
 	running.Wait()
 	if err := renewed.Drain(t.Context()); err != nil {
@@ -570,9 +559,9 @@ func TestReap(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var reaping sync.WaitGroup
 	reaping.Go(func() { sandbox.Reap(ctx, h, time.Millisecond, slog.New(slog.DiscardHandler)) })
-	waitFor(t, func() bool { f.Lock(); defer f.Unlock(); return len(f.Calls) > before })
+	testhelp.Eventually(t, func() bool { f.Lock(); defer f.Unlock(); return len(f.Calls) > before }, "a call of the engine fails")
 	f.SetDown(false)
-	waitFor(t, func() bool { f.Lock(); defer f.Unlock(); return len(f.Containers) == 1 })
+	testhelp.Eventually(t, func() bool { f.Lock(); defer f.Unlock(); return len(f.Containers) == 1 }, "the sandbox whose time is up is removed")
 	cancel()
 	reaping.Wait()
 	if _, err := h.Get(t.Context(), kept.ID); err != nil {

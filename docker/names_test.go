@@ -222,14 +222,14 @@ func TestOneProcessFillsAPool(t *testing.T) {
 	var running sync.WaitGroup
 	ctx, end := context.WithCancel(t.Context())
 	running.Go(func() { pools[0].Run(ctx, time.Hour) })
-	waitFor(t, func() bool { return slices.Equal(images(hosts[0]), []string{"debian:0", "debian:0"}) })
+	testhelp.Eventually(t, func() bool { return slices.Equal(images(hosts[0]), []string{"debian:0", "debian:0"}) }, "the first process fills the pool")
 
 	var takingOver sync.WaitGroup
 	otherCtx, endOther := context.WithCancel(t.Context())
 	takingOver.Go(func() { pools[1].Run(otherCtx, time.Hour) })
-	waitFor(t, func() bool {
+	testhelp.Eventually(t, func() bool {
 		return strings.Contains(log.String(), "another process fills the pool") || slices.Contains(images(hosts[1]), "debian:1")
-	})
+	}, "the second process looks at the pool")
 	if got := images(hosts[0]); !slices.Equal(got, []string{"debian:0", "debian:0"}) {
 		t.Fatalf("with two processes: got %v, want the first one's", got)
 	}
@@ -238,7 +238,7 @@ func TestOneProcessFillsAPool(t *testing.T) {
 	}
 	end()
 	running.Wait()
-	waitFor(t, func() bool { return slices.Equal(images(hosts[1]), []string{"debian:1", "debian:1"}) })
+	testhelp.Eventually(t, func() bool { return slices.Equal(images(hosts[1]), []string{"debian:1", "debian:1"}) }, "the second process fills the pool")
 	endOther()
 	takingOver.Wait()
 	if err := pools[1].Drain(t.Context()); err != nil || len(images(hosts[1])) != 0 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // stage is a gateway on a real connection, with one sandbox.
@@ -60,12 +61,7 @@ func (s *stage) metric(t *testing.T, name string) string {
 func (s *stage) idle(t *testing.T) {
 	t.Helper()
 	const name = "actiond_gateway_proxied_in_flight"
-	deadline := time.Now().Add(2 * time.Minute)
-	for tick := time.NewTicker(100 * time.Millisecond); s.metric(t, name) != name+" 0"; <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatal("the gateway goes on with it")
-		}
-	}
+	testhelp.Eventually(t, func() bool { return s.metric(t, name) == name+" 0" }, "the gateway passes no request on")
 }
 
 // keep takes the connection of a request over and does nothing with it until

@@ -570,7 +570,7 @@ func TestEngineDown(t *testing.T) {
 		t.Errorf("an unknown sandbox: got %d, want 503", w.Code)
 	}
 	h.engine.SetDown(false)
-	eventually(t, func() bool { return h.ask(t, "GET", "/readyz", "/readyz", "").Code == 200 })
+	testhelp.Eventually(t, func() bool { return h.ask(t, "GET", "/readyz", "/readyz", "").Code == 200 }, "the gateway is ready")
 	want(t, h.ask(t, "GET", "/v1/sandboxes/{id}", "/v1/sandboxes/"+s.ID, ""), 200, "ready")
 }
 
@@ -585,16 +585,6 @@ func (h *house) through(t *testing.T, id, method, path string, header ...string)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
-}
-
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for tick := time.NewTicker(5 * time.Millisecond); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come true")
-		}
-	}
 }
 
 func TestPool(t *testing.T) {
@@ -615,7 +605,7 @@ func TestPool(t *testing.T) {
 	warm := func() int {
 		return strings.Count(h.ask(t, "GET", "/metrics", "/metrics", "").Body.String(), `actiond_gateway_pool_sandboxes{state="ready"} 2`)
 	}
-	eventually(t, func() bool { return warm() == 1 })
+	testhelp.Eventually(t, func() bool { return warm() == 1 }, "two sandboxes are ready")
 	want(t, h.ask(t, "GET", "/v1/sandboxes", "/v1/sandboxes", ""), 200, `[]`)
 	for name := range h.engine.States() {
 		if id := idOf(name); sandbox.IsID(id) {
@@ -650,7 +640,7 @@ func TestPool(t *testing.T) {
 			t.Errorf("%s: got %d %s", id, w.Code, w.Body)
 		}
 	}
-	eventually(t, func() bool { return warm() == 1 })
+	testhelp.Eventually(t, func() bool { return warm() == 1 }, "the pool is full")
 	// OpenHands' sandboxes come from it too.
 	w := h.ask(t, "POST", "/start", "/start", `{"image":"debian","session_id":"s","command":["x","--working-dir","/workspace"]}`)
 	want(t, w, 200, `"pod_status":"ready"`)

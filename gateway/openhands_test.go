@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/gateway"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -136,12 +137,12 @@ func TestOpenHandsResumesOnRequest(t *testing.T) {
 	if err := h.host.Pause(t.Context(), find(t, h, started.RuntimeID)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return act().Code == 200 && status() == "running" })
+	testhelp.Eventually(t, func() bool { return act().Code == 200 && status() == "running" }, "an action resumes the runtime")
 
 	// An action brings a stopped one back too; other requests say that it is
 	// stopped, and the client resumes it without its lock.
 	h.engine.Kill(h.container(started.RuntimeID), false)
-	eventually(t, func() bool { return h.through(t, started.RuntimeID, "GET", "/alive").Code == 503 })
+	testhelp.Eventually(t, func() bool { return h.through(t, started.RuntimeID, "GET", "/alive").Code == 503 }, "the dead sandbox is noticed")
 	want(t, act(), 200, "")
 	if got := status(); got != "running" {
 		t.Errorf("after an action: got %s, want running", got)
@@ -215,7 +216,7 @@ func TestOpenHandsWarm(t *testing.T) {
 	})
 	h.listen(t) // it fills the pool
 	var warm string
-	eventually(t, func() bool {
+	testhelp.Eventually(t, func() bool {
 		all, err := h.host.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -231,7 +232,7 @@ func TestOpenHandsWarm(t *testing.T) {
 			warm = h.container(s.ID)
 		}
 		return warm != ""
-	})
+	}, "the pool has a ready sandbox")
 	command := h.engine.Command(warm)
 	started := into[api.Runtime](t, h.ask(t, "POST", "/start", "/start", strings.Replace(startBody, `"resource_factor":2`, `"resource_factor":1`, 1)))
 	if got := h.engine.Command(h.container(started.RuntimeID)); !slices.Equal(got, command) {
@@ -300,9 +301,9 @@ func TestOpenHandsSlow(t *testing.T) {
 		t.Errorf("got %d of a sandbox that is not there yet", w.Code)
 	}
 	close(goOn)
-	eventually(t, func() bool {
+	testhelp.Eventually(t, func() bool {
 		return strings.Contains(h.ask(t, "GET", "/runtime/{runtime_id}", at, "").Body.String(), `"pod_status":"ready"`)
-	})
+	}, "the runtime is ready")
 	if w := h.through(t, first.RuntimeID, "GET", "/x", api.KeyHeader, first.SessionKey); w.Code != 200 {
 		t.Errorf("with the key that was told before: got %d %s", w.Code, w.Body)
 	}
@@ -376,10 +377,10 @@ func TestBuild(t *testing.T) {
 		body, kind := form(t, tt.dockerfile, "actiond/runtime:1", "actiond/runtime:2")
 		begun := into[api.Build](t, h.ask(t, "POST", "/build", "/build", body, "Content-Type", kind))
 		var status string
-		eventually(t, func() bool {
+		testhelp.Eventually(t, func() bool {
 			status = h.ask(t, "GET", "/build_status", "/build_status?build_id="+begun.BuildID, "").Body.String()
 			return !strings.Contains(status, "PENDING")
-		})
+		}, "the build ends")
 		if !strings.Contains(status, tt.want) || begun.Image != "actiond/runtime:1" {
 			t.Errorf("got %s, want %s", status, tt.want)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/gateway"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // listen serves the gateway on a real connection and gives its address.
@@ -415,17 +416,17 @@ func TestStates(t *testing.T) {
 	if err := h.host.Pause(t.Context(), find(t, h, s.ID)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return through().Code == 503 })
+	testhelp.Eventually(t, func() bool { return through().Code == 503 }, "the sandbox cannot be reached")
 	if err := h.host.Resume(t.Context(), find(t, h, s.ID)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return through().Code == 200 })
+	testhelp.Eventually(t, func() bool { return through().Code == 200 }, "the sandbox answers")
 	h.engine.Kill(h.container(s.ID), false)
-	eventually(t, func() bool { return through().Code == 503 })
+	testhelp.Eventually(t, func() bool { return through().Code == 503 }, "the sandbox cannot be reached")
 	if err := h.host.Delete(t.Context(), find(t, h, s.ID)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return through().Code == 404 })
+	testhelp.Eventually(t, func() bool { return through().Code == 404 }, "the sandbox is gone")
 }
 
 // Without the engine's word a dead sandbox is found out by its connection.
@@ -435,7 +436,7 @@ func TestDiedUnnoticed(t *testing.T) {
 	s := h.make(t, `{"image":"debian"}`)
 	want(t, h.through(t, s.ID, "GET", "/x"), 200, "")
 	h.engine.Kill(h.container(s.ID), false)
-	eventually(t, func() bool { return h.through(t, s.ID, "GET", "/x").Code == 503 }) // its last connection is a 502
+	testhelp.Eventually(t, func() bool { return h.through(t, s.ID, "GET", "/x").Code == 503 }, "the sandbox cannot be reached") // its last connection is a 502
 }
 
 // Who drips a header or a body is sent away, and others are served meanwhile.

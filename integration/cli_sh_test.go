@@ -42,37 +42,37 @@ func TestCLIShell(t *testing.T) {
 	}
 	prompted := func() {
 		t.Helper()
-		await(t, "a prompt", asks)
+		testhelp.Eventually(t, asks, "a prompt comes")
 	}
 	prompted()
 	if !has("note: ctrl-p ctrl-q leaves, and ends nothing\r\n") {
 		t.Error("it does not say how to leave")
 	}
 	typed("echo to $FROM; stty size\r")
-	await(t, "the output", func() bool { return has("to agent\r\n") && has("33 111\r\n") })
+	testhelp.Eventually(t, func() bool { return has("to agent\r\n") && has("33 111\r\n") }, "the output comes")
 	prompted()
 	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 22, Cols: 99}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the new size", func() bool {
+	testhelp.Eventually(t, func() bool {
 		prompted()
 		before := len(shown.String())
 		typed("stty size\r")
-		await(t, "the next prompt", func() bool { return len(shown.String()) > before && asks() })
+		testhelp.Eventually(t, func() bool { return len(shown.String()) > before && asks() }, "the next prompt comes")
 		return has("22 99\r\n")
-	})
+	}, "the terminal has the new size")
 	sleeps := func() bool {
 		code, _, _ := c.run("exec", "shell", "pidof", "sleep")
 		return code == 0
 	}
 	prompted()
 	typed("sleep 1000\r")
-	await(t, "the command to run", sleeps)
+	testhelp.Eventually(t, sleeps, "the command runs")
 	typed("\x03")
-	await(t, "Ctrl-C to end it", func() bool { return !sleeps() })
+	testhelp.Eventually(t, func() bool { return !sleeps() }, "Ctrl-C ends the command")
 	prompted()
 	typed("sleep 1000\r")
-	await(t, "the command to run", sleeps)
+	testhelp.Eventually(t, sleeps, "the command runs")
 	typed("\x10\x11") // leaves and ends nothing
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("detached, it ends with %v", err)

@@ -4,7 +4,6 @@ package integration
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/internal/testhelp"
 )
@@ -399,14 +397,14 @@ func TestCLIPool(t *testing.T) {
 		return id
 	}
 	warm := ""
-	await(t, "a warm sandbox", func() bool { warm = waiting(); return warm != "" })
+	testhelp.Eventually(t, func() bool { warm = waiting(); return warm != "" }, "a sandbox is warm")
 	if _, _, stderr := c.run("create", "--pool", "p", "--name", "taken", "-e", "A=b", box); stderr != "" {
 		t.Errorf("from the pool: said %q", stderr)
 	}
 	if got := c.ok("exec", "taken", "sh", "-c", "echo $A"); got != "b\n" {
 		t.Errorf("the claimed one has the variable %q, want b", got)
 	}
-	await(t, "another one in its place", func() bool { id := waiting(); return id != "" && id != warm })
+	testhelp.Eventually(t, func() bool { id := waiting(); return id != "" && id != warm }, "another one takes its place")
 	if err := keeper.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -419,22 +417,6 @@ func TestCLIPool(t *testing.T) {
 	code, _, stderr := c.run("create", "--pool", "p", box)
 	if code != 0 || stderr != "note: none of these flags waits in pool p: this one was made\n" {
 		t.Errorf("from an empty pool: exit code %d, %q", code, stderr)
-	}
-}
-
-// await waits until something holds.
-func await(tb testing.TB, what string, holds func() bool) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
-	defer cancel()
-	pause := time.NewTicker(50 * time.Millisecond)
-	defer pause.Stop()
-	for !holds() {
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			tb.Fatalf("waiting for %s: %v", what, ctx.Err())
-		}
 	}
 }
 

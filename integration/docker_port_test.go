@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -29,7 +30,7 @@ func TestDockerNeighbourClaims(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	var waiting *sandbox.Sandbox
-	await(t, "the pool to be full", func() bool {
+	testhelp.Eventually(t, func() bool {
 		all, err := h.List(t.Context())
 		for _, s := range all {
 			if s.Pool != "" && s.State == sandbox.Ready {
@@ -37,7 +38,7 @@ func TestDockerNeighbourClaims(t *testing.T) {
 			}
 		}
 		return waiting != nil || err != nil
-	})
+	}, "the pool is full")
 	details, err := h.Inspect(t.Context(), waiting)
 	if err != nil || len(details.Addresses) != 1 {
 		t.Fatalf("got %+v, %v", details, err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -71,9 +72,9 @@ func TestCLIExecRoot(t *testing.T) {
 	if code, _, _ := c.run("exec", "--user", "root", "--timeout", "2s", "open", "--", "sh", "-c", "exec sleep 1000"); code != 124 {
 		t.Errorf("after its time: exit code %d, want 124", code)
 	}
-	await(t, "the end of the interrupted program", func() bool {
+	testhelp.Eventually(t, func() bool {
 		return c.ok("exec", "open", "--", "/bin/sh", "-c", `for p in /proc/[0-9]*/comm; do read -r n <$p && [ "$n" = sleep ] && echo $p; done; true`) == ""
-	})
+	}, "the interrupted program ends")
 }
 
 // TestDockerRootAttacks has an agent ask for root by itself, and attack what runs as root.

@@ -176,9 +176,9 @@ func TestGatewayOpenHands(t *testing.T) {
 	g.want(404, "GET", "/sessions/a-session", "")
 	started := g.want(200, "POST", "/start", start)
 	id, url, key := started["runtime_id"].(string), started["url"].(string), started["session_api_key"].(string)
-	await(t, "the runtime to be ready", func() bool {
+	testhelp.Eventually(t, func() bool {
 		return g.want(200, "GET", "/runtime/"+id, "")["pod_status"] == "ready"
-	})
+	}, "the runtime is ready")
 	g.want(200, "GET", url+"/alive", "", "X-Session-API-Key", key)
 	runs := func(command, want string) {
 		t.Helper()
@@ -230,10 +230,10 @@ func TestGatewayOpenHands(t *testing.T) {
 		g.want(403, "POST", url+"/execute_action", runBody("true"), "X-Session-API-Key", other)
 	}
 	dockerCLI(t, "kill", containerOf(t, id))
-	await(t, "the gateway to notice a death", func() bool {
+	testhelp.Eventually(t, func() bool {
 		status, _, _ := g.ask(t.Context(), "GET", url+"/alive", "", "X-Session-API-Key", key)
 		return status == 503
-	})
+	}, "the gateway notices a death")
 	g.want(200, "POST", "/resume", `{"runtime_id":"`+id+`"}`)
 	runs("wc -c <up.txt", "1048576")
 	g.want(200, "POST", "/stop", `{"runtime_id":"`+id+`"}`)
@@ -287,10 +287,10 @@ func TestGatewayKilled(t *testing.T) {
 		g.start()
 		made := g.sandboxOf(t, body, key)
 		g.want(200, "POST", made["url"].(string)+"/execute_action", runBody("true"))
-		await(t, "one sandbox to be there", func() bool {
+		testhelp.Eventually(t, func() bool {
 			list, _ := g.want(200, "GET", "/v1/sandboxes", "")["sandboxes"].([]any)
 			return len(list) == 1
-		})
+		}, "there is one sandbox")
 		g.want(204, "DELETE", "/v1/sandboxes/"+made["id"].(string), "")
 	}
 }
@@ -320,10 +320,10 @@ func TestGatewayLeaves(t *testing.T) {
 			g.want(204, "DELETE", "/v1/sandboxes/"+s.ID, "")
 		}
 	}
-	await(t, "nothing to be left", func() bool {
+	testhelp.Eventually(t, func() bool {
 		list, _ := g.want(200, "GET", "/v1/sandboxes", "")["sandboxes"].([]any)
 		return len(list) == 0
-	})
+	}, "nothing is left")
 }
 
 // TestGatewayDeafReaders has clients that ask for a stream, and for a terminal,
@@ -373,7 +373,7 @@ func TestGatewayDeafReaders(t *testing.T) {
 		n, _, _ := strings.Cut(after, "\n")
 		return n
 	}
-	await(t, "all to be passed on", func() bool { return inFlight() == "3" })
+	testhelp.Eventually(t, func() bool { return inFlight() == "3" }, "all requests are passed on")
 	for inFlight() != "0" { // the test's own time limit ends it
 		if got, _ := act("quiet", `"command":"echo hi"`)["content"].(string); got != "hi" {
 			t.Fatalf("beside it: got %q", got)
@@ -474,10 +474,10 @@ func BenchmarkGateway(b *testing.B) {
 		var took []time.Duration
 		for b.Loop() {
 			b.StopTimer()
-			await(b, "a warm sandbox", func() bool {
+			testhelp.Eventually(b, func() bool {
 				_, text, _ := g.ask(b.Context(), "GET", "/metrics", "")
 				return bytes.Contains(text, []byte(`actiond_gateway_pool_sandboxes{state="ready"} 2`))
-			})
+			}, "a sandbox is warm")
 			b.StartTimer()
 			begun := time.Now()
 			warm := g.want(201, "POST", "/v1/sandboxes", `{}`)
