@@ -99,13 +99,13 @@ func BenchmarkDockerClaim(b *testing.B) {
 		ctx, cancel := context.WithCancel(b.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); pool.Run(ctx, time.Minute) }()
-		for ready := false; !ready; time.Sleep(10 * time.Millisecond) {
+		testhelp.Eventually(b, func() bool {
 			all, err := h.List(ctx)
 			if err != nil {
 				b.Fatal(err)
 			}
-			ready = len(all) == 1 && all[0].State == sandbox.Ready
-		}
+			return len(all) == 1 && all[0].State == sandbox.Ready
+		}, "the pool is full")
 		cancel()
 		<-done
 		step, last = "look", time.Now()
@@ -182,12 +182,13 @@ func hostServer(b *testing.B) *client.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}
-	for ready := false; !ready; time.Sleep(time.Millisecond) {
+	testhelp.Eventually(b, func() bool {
 		conn, err := dial(b.Context(), "", "")
-		if ready = err == nil; ready {
+		if err == nil {
 			_ = conn.Close()
 		}
-	}
+		return err == nil
+	}, "the server listens")
 	c, err := client.New(client.Config{BaseURL: "http://sandbox", HTTPClient: &http.Client{Transport: &http.Transport{DialContext: dial}}})
 	if err != nil {
 		b.Fatal(err)

@@ -15,7 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // TestDockerKilledUpload kills a small container while an upload is written. The file
@@ -42,14 +43,14 @@ func TestDockerKilledUpload(t *testing.T) {
 			defer close(sent)
 			_ = p.upload(context.WithoutCancel(t.Context()), "/workspace", body, contentType)
 		}()
-		for begun := false; !begun; time.Sleep(time.Millisecond) {
-			begun = len(names(t, work)) > len(stays)
+		testhelp.Eventually(t, func() bool {
 			select {
 			case <-sent:
-				begun = true
+				return true
 			default:
+				return len(names(t, work)) > len(stays)
 			}
-		}
+		}, "the upload begins")
 		dockerCLI(t, "kill", "--signal", "KILL", p.id)
 		<-sent
 		info, err := os.Stat(filepath.Join(work, "f"))

@@ -164,7 +164,6 @@ func TestTunnelBreaks(t *testing.T) {
 			if _, err := io.WriteString(conn, "x"); err != nil {
 				return
 			}
-			time.Sleep(time.Millisecond)
 		}
 	})))
 	tunnel := dialPort(t, c)

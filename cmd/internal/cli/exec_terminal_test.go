@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
@@ -557,14 +556,10 @@ func TestExecScreen(t *testing.T) {
 // wait waits until a text is anywhere on the screen.
 func (m *tmux) wait(text string) {
 	m.t.Helper()
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if m.last = m.run("capture-pane", "-p"); strings.Contains(m.last, text) {
-			return
-		}
-		if time.Now().After(limit) {
-			m.t.Fatalf("got screen\n%s\nwant %q", m.last, text)
-		}
-	}
+	testhelp.Eventually(m.t, func() bool {
+		m.last = m.run("capture-pane", "-p")
+		return strings.Contains(m.last, text)
+	}, "the screen\n%s\nhas %q", m, text)
 }
 
 // A typed text passes whole, however short the reads are, up to the keys that leave.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/term"
 
@@ -34,6 +33,9 @@ func (m *tmux) run(args ...string) string {
 	return string(out)
 }
 
+// String returns the screen as it was last.
+func (m *tmux) String() string { return m.last }
+
 // types types text, and presses keys by tmux's names for them.
 func (m *tmux) types(text string, keys ...string) {
 	m.t.Helper()
@@ -50,19 +52,14 @@ func (m *tmux) types(text string, keys ...string) {
 func (m *tmux) shows(want ...string) {
 	m.t.Helper()
 	text := strings.Join(want, "\n")
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	testhelp.Eventually(m.t, func() bool {
 		lines := strings.Split(m.run("capture-pane", "-p"), "\n")
 		for i := range lines {
 			lines[i] = strings.TrimRight(lines[i], " ")
 		}
 		m.last = strings.TrimRight(strings.Join(lines, "\n"), "\n")
-		if m.last == text || strings.HasSuffix(m.last, "\n"+text) {
-			return
-		}
-		if time.Now().After(limit) {
-			m.t.Fatalf("got screen\n%s\nwant it to end with\n%s", m.last, text)
-		}
-	}
+		return m.last == text || strings.HasSuffix(m.last, "\n"+text)
+	}, "the screen\n%s\nends with\n%s", m, text)
 }
 
 // resize gives the window a size, and waits until the terminal has it: tmux tells

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // The signals of a second are one: timeout(1) signals its child, and then the group that
@@ -48,12 +48,13 @@ func TestRunInterruptedTwice(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := os.Stat(mark); errors.Is(err, fs.ErrNotExist); _, err = os.Stat(mark) {
+	testhelp.Eventually(t, func() bool {
 		if cmd.Process.Signal(syscall.Signal(0)) != nil {
 			t.Fatalf("it ended: %s", stderr.String())
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		_, err := os.Stat(mark)
+		return err == nil
+	}, "the program runs")
 	for range 2 {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 	}
