@@ -1,6 +1,7 @@
 package proc_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -20,7 +21,7 @@ func TestLiving(t *testing.T) {
 	mark := proc.NewMark()
 	start := func(mark string) int {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", "sleep 1000 & echo; wait")
+		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", "sleep 1000 & echo; wait") // ended by the cleanup, with its child
 		cmd.Env = []string{"PATH=/usr/bin:/bin", mark}
 		out, err := cmd.StdoutPipe()
 		if err == nil {
