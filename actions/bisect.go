@@ -243,8 +243,8 @@ func (b *Bisect) test(ctx context.Context, c candidate) (tested api.BisectEvent,
 	return tested, err
 }
 
-// wouldLose returns an error if a restore would lose a content of the present for good, such as of a large file. What a
-// test wrote may be lost.
+// wouldLose returns an error if a restore would lose a content of the present for good, such as of a large file. A file
+// that a test wrote may be lost.
 func (b *Bisect) wouldLose(state uint64) error {
 	w := b.m.effects.workspace
 	r, err := w.Restore(state, api.RestoreOptions{DryRun: true})

@@ -181,7 +181,7 @@ func (e *effects) stepped(now uint64) uint64 {
 	return now
 }
 
-// reached notes the present state. What changed before the first one did while no server ran. The caller holds mu.
+// reached notes the present state. Changes before the first one were made while no server ran. The caller holds mu.
 func (e *effects) reached(now uint64) {
 	if now != e.last && e.moved != nil {
 		close(e.moved)

@@ -451,8 +451,8 @@ func without(variables, others map[string]string) map[string]string {
 }
 
 // environment has the variables that shells start with. It holds nothing that changes from
-// one command to the next, and no secret of the server. What the owner set
-// counts most.
+// one command to the next, and no secret of the server. The owner's variables
+// override the others.
 func environment(env []string, user *identity.User, owners map[string]string) []string {
 	set := map[string]string{
 		"TERM": "xterm-256color",

@@ -13,7 +13,7 @@ import (
 	"github.com/actiond/actiond/executor/internal/store"
 )
 
-// Unfinished reports whether the end of a server broke off a restore or a bisect, so that the tree is not what it is to be.
+// Unfinished reports whether the end of a server broke off a restore or a bisect: the tree is between two states.
 func (w *Workspace) Unfinished() bool {
 	return w.cfg.Dir != "" && w.cfg.StateDir != "" && changes.Unfinished(w.cfg.StateDir, api.BisectPin)
 }
@@ -41,7 +41,7 @@ func (w *Workspace) Diff(c *api.Changes, from, to uint64) {
 	w.addDiffs(t, c, changes.Compare(a, b, changes.Limits{Facts: max(len(c.Paths), 1), Bytes: 64 << 20}), a, b)
 }
 
-// addDiffs adds what is known of the contents to the paths of c, which were found between two states.
+// addDiffs adds the known differences of the contents to the paths of c, which were found between two states.
 func (w *Workspace) addDiffs(t *changes.Tracker, c *api.Changes, found *changes.Changes, a, b *changes.State) {
 	entries, truncated, err := t.Diff(a, b, found, 0)
 	if err != nil {
@@ -76,7 +76,7 @@ func modeText(mode uint32) string {
 	return fmt.Sprintf("%06o", mode)
 }
 
-// Restore makes the tree what it was in a state.
+// Restore makes the tree as it was in a state.
 func (w *Workspace) Restore(to uint64, o api.RestoreOptions) (*api.Restored, error) {
 	target, err := w.get(to)
 	if err != nil {
@@ -87,7 +87,7 @@ func (w *Workspace) Restore(to uint64, o api.RestoreOptions) (*api.Restored, err
 	})
 }
 
-// Revert takes back what changed from one state to another.
+// Revert takes back the changes from one state to another.
 func (w *Workspace) Revert(from, to uint64, o api.RestoreOptions) (*api.Restored, error) {
 	before, err := w.get(from)
 	if err != nil {
@@ -195,7 +195,7 @@ func (w *Workspace) endRestore(r *changes.Restored, dryRun bool) (before, after 
 	return before, w.last
 }
 
-// answer is what a restore did, for the wire.
+// answer is the result of a restore, for the wire.
 func (w *Workspace) answer(t *changes.Tracker, r restored, o api.RestoreOptions, living []int) *api.Restored {
 	out := &api.Restored{DryRun: o.DryRun, Refused: make([]api.RefusedPath, len(r.Refused)), RefusedCount: r.RefusedCount, Living: living}
 	out.Before, out.After, out.Paths = api.StateName(r.before), api.StateName(r.after), []api.ChangedPath{}
@@ -218,7 +218,7 @@ func filePaths(paths []string) []api.FilePath {
 	return out
 }
 
-// Verify is a Step that lists everything, which finds also what no event tells of.
+// Verify is a Step that lists everything, which also finds changes without an event.
 func (w *Workspace) Verify() (n uint64, exact bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -275,7 +275,7 @@ func (w *Workspace) Missing(n uint64) (missing int, paths []api.FilePath, err er
 	return missing, filePaths(some), nil
 }
 
-// Pin keeps a state by a name until Unpin, also for the next process, in the place of what has the name.
+// Pin keeps a state by a name until Unpin, also for the next process, in the place of the state that has the name.
 func (w *Workspace) Pin(p api.Pin) error {
 	if _, err := w.keeper(); err != nil {
 		return err

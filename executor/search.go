@@ -55,7 +55,7 @@ func (e *Executor) glob(ctx context.Context, a api.GlobAction, req api.Request) 
 }
 
 // searchTime bounds a search by the request's limit, at whose end it answers
-// with what it has.
+// with the matches so far.
 func searchTime(ctx context.Context, req api.Request) (context.Context, context.CancelFunc) {
 	if timeout, ok := limit(req); ok {
 		return context.WithTimeout(ctx, timeout)

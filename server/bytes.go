@@ -225,8 +225,8 @@ func entityTags(r *http.Request, header string, weak bool) ([]string, error) {
 	return tags, nil
 }
 
-// readContent receives the content of a file. What is recorded of the action is known
-// only then; a body that is cut leaves nothing.
+// readContent receives the content of a file. The journal's entry of the action is known
+// only then; a body that is cut leaves none.
 func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 	name, conditions, err := s.fileChange(r, begun)
 	if err != nil {

@@ -128,8 +128,8 @@ func errUpgrading() error {
 	return refuse(http.StatusTooManyRequests, "The server is being upgraded; nothing was done, try again")
 }
 
-// gated counts the requests that may change something, and refuses them during an upgrade. What
-// concerns an action that runs goes through: it may be what ends it. An upgrade does not wait for
+// gated counts the requests that may change something, and refuses them during an upgrade. A
+// request about a running action goes through, because it may end the action. An upgrade does not wait for
 // attached terminals.
 func (s *Server) gated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

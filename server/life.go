@@ -100,7 +100,7 @@ func (l *life) thawed() {
 	l.since = time.Now()
 }
 
-// next returns when to look again, or which limit is reached. What runs now is
+// next returns when to look again, or which limit is reached. A running action is
 // work up to now: its end is not reported, so the next look is a whole limit
 // later.
 func (l *life) next(running bool) (due time.Time, reason string) {

@@ -21,7 +21,7 @@ const (
 	maxEntriesBytes = 1 << 20
 )
 
-// listDirectory answers with a page of the names in a directory. What is below it is read with
+// listDirectory answers with a page of the names in a directory. The entries are read with
 // the rights of the sandbox's user, and no link is followed.
 func (s *Server) listDirectory(w http.ResponseWriter, r *http.Request) error {
 	name, err := s.filePath(r)

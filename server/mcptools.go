@@ -174,8 +174,8 @@ func annotations(d tools.Definition) *mcp.ToolAnnotations {
 	return a
 }
 
-// callMCPTool calls a tool of the sandbox. What went wrong is a result too: in an
-// error of the protocol no model would read it.
+// callMCPTool calls a tool of the sandbox. A failure is a result too: no
+// model would read an error of the protocol.
 func (s *Server) callMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRequest) *mcp.CallToolResult {
 	answer, changes, id, err := s.runMCPTool(ctx, o, req)
 	result := &mcp.CallToolResult{IsError: answer.IsError, Content: mcpContent(answer)}

@@ -107,8 +107,8 @@ func readOutputQuery(r *http.Request) (q outputQuery, err error) {
 }
 
 // byteRange returns the interval of so many bytes that the Range header asks for, which may
-// be empty. asked is false where the query says what is wanted, and for what RFC 9110 (14.2)
-// lets a server ignore: several ranges, and conditional ones.
+// be empty. asked is false where the query names the range, and for headers that RFC 9110
+// (14.2) lets a server ignore: several ranges, and conditional ones.
 func byteRange(r *http.Request, total int64) (begin, end int64, asked bool) {
 	spec, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
 	first, last, single := strings.Cut(spec, "-")

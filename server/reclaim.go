@@ -23,7 +23,7 @@ func SandboxMemory() uint64 { return controlGroup(controlGroupDir).limit() }
 
 // reclaimer gives memory back to the system soon after requests that took much of it: the
 // kernel ends the largest process first when memory runs out, and the runtime would keep
-// what is free for minutes.
+// freed memory for minutes.
 type reclaimer struct{ active, missed atomic.Bool }
 
 // after is called at the end of requests and actions. Giving back takes a fiftieth of one

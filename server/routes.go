@@ -169,8 +169,8 @@ func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// fromBrowser reports whether a browser may have sent a request: all of them say
-// what language they like, whatever a page's script asks for.
+// fromBrowser reports whether a browser may have sent a request: all of them send
+// Accept-Language, whatever a page's script asks for.
 func fromBrowser(r *http.Request) bool {
 	return len(r.Header["Accept-Language"]) > 0 || len(r.Header["Origin"]) > 0
 }

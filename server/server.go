@@ -196,8 +196,8 @@ const (
 	defaultMaxUpload  = 10 << 30
 	defaultMaxActions = 256
 
-	// maxHeader holds a key and the longest path, all of it percent-encoded. It is
-	// what every connection can take up before it has shown a key.
+	// maxHeader holds a key and the longest path, all of it percent-encoded. It bounds
+	// the memory of a connection that has not shown a key.
 	maxHeader = 16 << 10
 	// maxConns leaves most of a container's descriptors to the engines.
 	maxConns = 1024

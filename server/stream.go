@@ -24,8 +24,8 @@ const (
 	linesType       = "application/x-ndjson"
 )
 
-// heartbeatTime is how long a streamed answer is silent at most: half of what
-// the least patient proxies in use allow (nginx 60 s, a load balancer 30 to 60 s).
+// heartbeatTime is how long a streamed answer is silent at most: half of the
+// limit of the least patient proxies in use (nginx 60 s, a load balancer 30 to 60 s).
 const heartbeatTime = 15 * time.Second
 
 // errReaderGone says that the reader of a stream is gone.
@@ -189,8 +189,8 @@ func (e *events) flush() error {
 	return err
 }
 
-// beat sends heartbeats after every silence of that length, until stop, with what look
-// returns then.
+// beat sends heartbeats after every silence of that length, until stop, with the
+// result of look.
 func (e *events) beat(every time.Duration, look func() *api.Waiting) (stop func()) {
 	return channel.Go(func(over <-chan struct{}) {
 		timer := time.NewTimer(every)

@@ -99,7 +99,7 @@ const (
 )
 
 // upgrade replaces the program of this process by the one in the body. This program answers once all
-// has ended, and is replaced then. Where that fails, it goes on, without what ended.
+// has ended, and is replaced then. Where that fails, it goes on, without the engines that ended.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 	err := s.replaceProgram(w, r)
 	s.gate.count(err)

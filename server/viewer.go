@@ -49,8 +49,8 @@ type viewer struct{ as func(func() error) error }
 // maxView bounds a file; it is sent as base64 in the page.
 const maxView = 32 << 20
 
-// localOnly refuses who does not come from this machine, who was led here by
-// another name for it, and what a page of another origin asks for.
+// localOnly refuses clients on other machines, requests by another name of this one (DNS
+// rebinding), and those of pages of another origin.
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		remote, _, _ := net.SplitHostPort(r.RemoteAddr)

@@ -212,7 +212,7 @@ func (s *suite) sessions(t *testing.T) {
 	s.run(t, api.RunAction{Command: "C-c", IsInput: true}, 60)
 }
 
-// programs run without the shell of a session, and beside what runs there.
+// programs run without the shell of a session, and beside its commands.
 func (s *suite) programs(t *testing.T) {
 	exec := func(a api.ExecAction, timeout float64) api.ExecObservation {
 		o, ok := s.observe(t, a, timeout).(api.ExecObservation)
@@ -341,8 +341,8 @@ func (s *suite) missing(t *testing.T) {
 	}
 }
 
-// compare looks at what travels: what is known in process alone, such as
-// hashes, differs between the depths.
+// compare looks at the encoded observation: values that are known in process alone,
+// such as hashes, differ between the depths.
 func (s *suite) compare(t *testing.T, a api.Action, want api.Observation) {
 	t.Helper()
 	if got := s.observe(t, a, 0); !bytes.Equal(encoded(t, got), encoded(t, want)) {

@@ -65,8 +65,8 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// referenceModule is how the OpenHands runtimes start their own server. What
-// stands before it on the command line is the way to a Python interpreter.
+// referenceModule is how the OpenHands runtimes start their own server. The
+// words before it on the command line lead to a Python interpreter.
 const referenceModule = "openhands.runtime.action_execution_server"
 
 const defaultAddr = "127.0.0.1:8000"

@@ -28,7 +28,7 @@ func lend(ctx context.Context, args []string) error {
 
 // install copies this program to a file and makes directories its user's alone. A
 // container does that for another one that starts the server: an empty directory of
-// Kubernetes lets every user change what is in it. The file is there only once it is
+// Kubernetes lets every user change its contents. The file is there only once it is
 // whole. It stays if it is there already: the container was started again.
 func install(args []string) error {
 	if len(args) == 0 || slices.ContainsFunc(args, relative) {

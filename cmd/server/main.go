@@ -150,7 +150,7 @@ func open(ctx context.Context, opts *options, user *identity.User, logger *slog.
 			return err
 		}
 	}
-	// Before the first shell reads files that an agent may have written: what they start
+	// Before the first shell reads files that an agent may have written: their programs
 	// must not answer instead of the server, whose clients send it the key.
 	if up.listener == nil {
 		if up.listener, err = httpserver.Listen(ctx, opts.addr); err != nil {
@@ -181,7 +181,7 @@ func open(ctx context.Context, opts *options, user *identity.User, logger *slog.
 }
 
 // awaitStart waits for a byte in the FIFO: the controller writes it after it has
-// checked what is mounted in this sandbox. The other side is open already. Where
+// checked the mounts of this sandbox. The other side is open already. Where
 // it is closed instead, the controller has died or found something else.
 func awaitStart(ctx context.Context, name string) error {
 	if name == "" {

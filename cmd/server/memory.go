@@ -21,8 +21,8 @@ type remembered struct {
 	Env    map[string]string // that came with the claim
 }
 
-// recall opens the memory that an init or an upgrade gave to this server, and reads what the
-// server before it left; last is nil for the first one.
+// recall opens the memory that an init or an upgrade gave to this server, and reads the state
+// of the server before it; last is nil for the first one.
 func recall(opts *options, p *passed) (memory *memfile.File, last *remembered, err error) {
 	switch {
 	case p != nil:

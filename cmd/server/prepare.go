@@ -102,7 +102,7 @@ func notRoot(name string) error {
 }
 
 // makeAgain makes the working directory where the agent removed it, with the rights of the
-// user, who can make what it could remove. Without it no shell starts.
+// user: the agent can only remove what the user can make. Without it no shell starts.
 func makeAgain(dir string, user *identity.User, logger *slog.Logger) {
 	if err := user.Do(func() error { _, err := makeDir(dir); return err }); err != nil {
 		logger.Warn("the working directory is missing", slog.Any("error", err))

@@ -18,8 +18,8 @@ const (
 	// historyDepth is how many edits of one path can be undone, and maxSaved of all paths together.
 	historyDepth = 10
 	maxSaved     = 8192
-	// diskBudget, or half of a smaller store, and by default memoryBudget bound what the bytes before all edits together
-	// take, as if none were compressed or equal; the oldest edits go first.
+	// diskBudget, or half of a smaller store, and by default memoryBudget bound the size of the bytes before all edits
+	// together, as if none were compressed or equal; the oldest edits go first.
 	diskBudget   = 256 << 20
 	memoryBudget = 64 << 20
 )

@@ -131,7 +131,7 @@ func (e *Editor) guard(w *os.File, f *file) *guard {
 	return g
 }
 
-// copySpace bounds a copy: the other half of what is free is for uploads and the journal.
+// copySpace bounds a copy: the other half of the free space is for uploads and the journal.
 func (e *Editor) copySpace() int64 {
 	var system unix.Statfs_t
 	if unix.Fstatfs(int(e.kept.Fd()), &system) != nil {
@@ -392,8 +392,8 @@ func takeSpace(f *os.File, size int64) error {
 	return nil
 }
 
-// copyOver gives a file the first size bytes of another one. What the file grows by is written first: a full disk shows
-// before an old byte is lost.
+// copyOver gives a file the first size bytes of another one. The bytes by which the file grows are
+// written first: a full disk shows before an old byte is lost.
 func copyOver(to *os.File, from io.ReaderAt, size int64) error {
 	info, err := to.Stat()
 	if err != nil {

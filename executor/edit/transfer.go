@@ -71,8 +71,8 @@ func (e *Editor) transfer(c Command) (Result, error) {
 	return r, nil
 }
 
-// rename moves the file itself, so that its owner, its attributes and its other names stay, and otherwise does what a
-// patch does: for a link, and between file systems.
+// rename moves the file itself, so that its owner, its attributes and its other names stay, and otherwise works like a
+// patch: for a link, and between file systems.
 func (s *patchStep) rename(e *Editor) error {
 	if s.link != nil {
 		return s.do(e)

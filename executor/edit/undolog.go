@@ -84,7 +84,7 @@ func readLog(data []byte, each func(record)) (n int) {
 }
 
 // undoLog is the file in which a history outlives its process; nil keeps nothing. It is not flushed: where a power cut
-// took its end, an undo of an older edit is refused, because the file is not what that edit left.
+// took its end, an undo of an older edit is refused, because the file differs from that edit's result.
 type undoLog struct {
 	root *os.Root
 	file *os.File // nil before the first record

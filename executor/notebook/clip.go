@@ -2,8 +2,8 @@ package notebook
 
 import "bytes"
 
-// A string of a message is kept whole up to headLimit, which is what an image
-// may have. Of a longer one the head and at least the last tailLimit bytes stay.
+// A string of a message is kept whole up to headLimit, the limit of an
+// image. Of a longer one the head and at least the last tailLimit bytes stay.
 const (
 	headLimit = 4 << 20
 	tailLimit = half

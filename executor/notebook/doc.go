@@ -7,9 +7,9 @@
 // may enter, and the server opens them with the user's rights and asks who
 // answers: a link put in their place leads nowhere that the user could not go.
 //
-// # What a kernel is trusted with
+// # Trust in a kernel
 //
-// Nothing. It has the user's rights, and whatever runs in it may write to the
+// A kernel is not trusted. It has the user's rights, and whatever runs in it may write to the
 // sockets itself. Every length that it sends is bounded before anything is
 // allocated, long strings are clipped while they are read, and a message that
 // cannot be understood is dropped, or ends the kernel and not the server.

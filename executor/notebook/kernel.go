@@ -219,9 +219,9 @@ func (k *kernel) wait() {
 	close(k.gone)
 }
 
-// removeDir removes the directory and what belongs there, with the user's
-// rights, who may have put anything in its place. What else the user put there
-// stays: it may be a tree that takes all descriptors to remove.
+// removeDir removes the directory and the kernel's files, with the user's
+// rights, who may have put anything in their place. Other entries of the user
+// stay: it may be a tree that takes all descriptors to remove.
 func (k *kernel) removeDir() {
 	if k.dir == "" {
 		return
@@ -264,8 +264,8 @@ func (k *kernel) beat() error {
 	return k.heartbeat.frames(func(int, *io.LimitedReader) error { return nil })
 }
 
-// signal sends a signal to the kernel's process group, where what a cell
-// started is too.
+// signal sends a signal to the kernel's process group, which has
+// the programs of cells too.
 func (k *kernel) signal(s syscall.Signal) {
 	k.tree.Do(func(pid int) { _ = unix.Kill(-pid, s) })
 }

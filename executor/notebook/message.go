@@ -30,7 +30,7 @@ type message struct {
 	content      []byte
 }
 
-// header is the first part of a message; of a kernel's, only what is needed.
+// header is the first part of a message; of a kernel's, only the fields needed.
 type header struct {
 	ID       string `json:"msg_id"`
 	Session  string `json:"session"`
@@ -100,8 +100,8 @@ func (f *few[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// executeRequest asks for a cell to be run. That the kernel would drop what is
-// queued after an error is of no use here, and takes the next cell with it.
+// executeRequest asks for a cell to be run. With stop_on_error the
+// kernel would drop its queue after an error, and the next cell with it.
 type executeRequest struct {
 	Code            string            `json:"code"`
 	Silent          bool              `json:"silent"`

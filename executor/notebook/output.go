@@ -10,7 +10,7 @@ import (
 
 const (
 	// half is how much of the beginning and of the end of a cell's text is kept,
-	// in bytes. The reference sets no limit; this is far beyond what a model reads.
+	// in bytes. The reference sets no limit; this is far beyond a model's reading.
 	half = 512 << 10
 	// maxImages and maxImageBytes bound the images of a cell together, the bytes
 	// as base64.
@@ -46,7 +46,7 @@ func (o *output) write(text string) {
 }
 
 // show adds displayed data: its plain text and its PNG image. Where it has
-// neither, what can be read of it stands in their place.
+// neither, its readable form stands in their place.
 func (o *output) show(s shown) {
 	for _, form := range []*text{s.Plain, s.Markdown, s.LaTeX, s.HTML, s.SVG} {
 		if form != nil && (form == s.Plain || s.PNG == nil) {

@@ -20,7 +20,7 @@ const (
 	maxCommand   = 4 << 10 // the commands of a handshake are some 60 bytes long
 )
 
-// sendTime bounds how long a kernel may take to read what is sent to it: its
+// sendTime bounds how long a kernel may take to read a request: its
 // own thread does that, whatever the cell is doing.
 const sendTime = 10 * time.Second
 
@@ -96,8 +96,8 @@ func (p *peer) head() (flags byte, size uint64, err error) {
 	return flags, binary.BigEndian.Uint64(long[:]), nil
 }
 
-// frames calls each with the frames of the next message, first to last. What
-// each leaves unread is skipped; its error ends the reading.
+// frames calls each with the frames of the next message, first to last. The
+// rest that each leaves is skipped; its error ends the reading.
 func (p *peer) frames(each func(i int, frame *io.LimitedReader) error) error {
 	for i := 0; ; {
 		flags, size, err := p.head()

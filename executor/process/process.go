@@ -1,8 +1,8 @@
 // Package process starts programs without a shell that persists: each with streams of
 // its own, which are kept at their beginning and their end, and counted.
 //
-// A program goes on whether a caller waits for it or not. What it leaves behind when it
-// ends lives on, as it does behind a shell, and does not hold up the answer: where such a
+// A program goes on whether a caller waits for it or not. A process that it leaves
+// behind lives on, as behind a shell, and does not hold up the answer: where such a
 // process has inherited the output, that is read and dropped from then on.
 package process
 
@@ -31,7 +31,7 @@ const (
 	// interruptGrace is the time of a cancelled program between SIGINT and SIGTERM.
 	interruptGrace = 2 * time.Second
 	// closeGrace is the same where the engine is closed, and closeTime how long that
-	// waits for what cannot be killed.
+	// waits for processes that cannot be killed.
 	closeGrace = 300 * time.Millisecond
 	closeTime  = 2 * time.Second
 )

@@ -14,8 +14,8 @@ import (
 )
 
 // KillTree kills a process and all that descends from it or is of its session.
-// The caller makes sure that the process was not waited for. What left the
-// session and lost its parents is found by KillMarked only.
+// The caller makes sure that the process was not waited for. A process that left
+// the session and lost its parents is found by KillMarked only.
 //
 // All are stopped before the first is killed: a stopped process starts no other
 // and keeps its parent, and so the next round finds the processes that escaped the one before.

@@ -24,7 +24,7 @@ type Scan struct {
 
 // Living returns the living processes that descend from one of sessions or are of its session, have the mark, or are those of a user
 // that is not the user of this process, and when they were started, in the unit of the kernel, as [Uptime] returns it.
-// Sessions, this process, what was started before it, and idle with all that descends from it are left out.
+// Sessions, this process, those that were started before it, and idle with all that descends from it are left out.
 func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) map[int]time.Duration {
 	self := os.Getpid()
 	all := s.younger(self)

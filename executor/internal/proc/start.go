@@ -22,8 +22,8 @@ const (
 	startTime = 10 * time.Second
 )
 
-// Start is cmd.Start that returns once the program runs, or could not be had. What
-// runs obeys interrupts and hang-ups also where this process ignores them. cmd is changed by it.
+// Start is cmd.Start that returns once the program runs, or could not be started. It
+// obeys interrupts and hang-ups also where this process ignores them. cmd is changed by it.
 func Start(cmd *exec.Cmd) error {
 	if cmd.Err != nil {
 		return cmd.Err
@@ -120,7 +120,7 @@ func interpose(cmd *exec.Cmd, path string, args, env []string, files ...*os.File
 }
 
 // veil renames the variables of an environment. The copy has this process's rights at
-// first, and neither its loader nor its runtime may obey what is meant for the program
+// first, and neither its loader nor its runtime may obey the variables of the program
 // alone (LD_PRELOAD, GODEBUG). The copy takes the renaming back.
 func veil(env []string) []string {
 	veiled := make([]string, len(env))

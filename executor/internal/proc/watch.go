@@ -51,7 +51,7 @@ var watchableTypes = []int64{
 }
 
 // watch reports changes to the way to files: to the directories and links that a
-// path leads through, and to what is mounted. It is not safe for concurrent use.
+// path leads through, and to the mounts. It is not safe for concurrent use.
 type watch struct {
 	inotify int
 	mounts  int             // /proc/self/mountinfo, which polls as urgent after a change

@@ -39,7 +39,7 @@ func Open(user *identity.User) (master, slave *os.File, err error) {
 }
 
 // duplicate duplicates f: creack/pty hands out the master in blocking mode, which deadlines and
-// Close cannot reach, and the slave in the other. What is pollable is the poller's.
+// Close cannot reach, and the slave in the other. A pollable file belongs to the runtime's poller.
 func duplicate(f *os.File, pollable bool) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

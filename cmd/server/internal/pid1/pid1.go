@@ -1,7 +1,7 @@
 // Package pid1 is the first process of a sandbox whose platform brings none: it starts the server, passes signals on to
 // it, starts it again after a crash, and reaps orphans.
 //
-// It does so before main, and imports little: Go sets packages up in the order of what they import, so most libraries
+// It does so before main, and imports little: Go initialises packages in the order of their imports, so most libraries
 // of the server are not set up in this process, which saves their time and memory.
 package pid1
 
@@ -66,7 +66,7 @@ func init() { //nolint:gochecknoinits // see above
 
 // run starts this program with args, passes signals on to it, and reaps the orphans of
 // the sandbox. As PID 1 it starts a server again that crashed after it had begun to serve,
-// with what it kept in its memory. Otherwise it returns the server's exit status when that
+// with the crash state in its memory. Otherwise it returns the server's exit status when that
 // ends, 128 and the signal's number if one ended it. All other processes of the container
 // end with the server.
 func run(args []string) (status int, err error) {
@@ -206,8 +206,8 @@ func (p *initProcess) wait(pause time.Duration) bool {
 	return false
 }
 
-// giveReason reports to the platform why the container ends, and takes away what an agent
-// wrote there. Every user may write to the file, and no other process is left that could.
+// giveReason reports to the platform why the container ends, and overwrites the text that an
+// agent wrote there. Every user may write to the file, and no other process is left that could.
 func giveReason(text string) {
 	if os.Getpid() != 1 {
 		return
