@@ -15,7 +15,7 @@ import (
 )
 
 // dialSocket connects to the socket of a name in dir and to nothing else. The directory
-// is mounted into a container, so the agent may have made what is in it: no link
+// is mounted into a container, so the agent may have made its entries: no link
 // is followed, the socket is examined and connected to through one descriptor, so
 // that nothing can be swapped in between, and the process that listens on it must
 // be the sandbox's server.

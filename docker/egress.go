@@ -379,7 +379,7 @@ func (h *Host) raiseEgress(ctx context.Context) error {
 }
 
 // makeEgress makes the container of the proxy: this program's server in an image without a file, as
-// uid 0 without any capability, which can read nothing but what is mounted.
+// uid 0 without any capability, which can read its mounts alone.
 func (h *Host) makeEgress(ctx context.Context, name string) (id string, err error) {
 	learned, err := h.learn(ctx)
 	if err != nil {

@@ -84,7 +84,7 @@ func (h *Host) launch(ctx context.Context, s *instance, n stateFile) error {
 }
 
 // start starts the container. Where it has mounts, its server waits until they
-// were compared with what was checked: an agent may have put a link in the place
+// were compared with the checked ones: an agent may have put a link in the place
 // of one meanwhile, and the server gives the working directory to the user.
 // Where they differ the container is stopped. The caller calls release once the
 // server listens, or is no longer waited for.

@@ -56,7 +56,7 @@ func (h *heldMounts) below(dirs []agentDir) (source, dir string) {
 	return "", ""
 }
 
-// check compares what a process sees at the targets with the held sources. It
+// check compares a process's view of the targets with the held sources. It
 // fails with ErrInvalid if they differ, and with another error if it cannot
 // look. Links on the way to a target must belong to root of the sandbox, which
 // is rootUID on this host, and not lie in one of the mounts: any other may be the

@@ -9,7 +9,7 @@ import (
 )
 
 // heldMounts are for Linux: elsewhere the engine runs in a virtual machine,
-// which sees only what is shared with it.
+// which sees only its shared directories.
 type heldMounts struct{}
 
 func holdMounts([]sandbox.Mount) (*heldMounts, error) { return &heldMounts{}, nil }

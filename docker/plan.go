@@ -38,8 +38,8 @@ const (
 
 // seccompProfile is the current default of Moby (github.com/moby/profiles,
 // seccomp v0.2.3, Apache License 2.0), because that of an older engine lets
-// io_uring_setup and AF_VSOCK through. socketcall is taken out: it does on
-// 32-bit what socket does, and a filter cannot see which family it asks for.
+// io_uring_setup and AF_VSOCK through. socketcall is taken out: on
+// 32-bit it is socket too, and a filter cannot see which family it asks for.
 //
 //go:embed seccomp.json
 var seccompProfile string
@@ -62,7 +62,7 @@ var capabilities = []string{
 var rootCapabilities = []string{"CAP_DAC_OVERRIDE", "CAP_FOWNER"}
 
 // sudoCapabilities are for sandboxes whose set-uid programs gain privileges:
-// what root needs, and the permission to write to the audit log, without which
+// root's capabilities, and the permission to write to the audit log, without which
 // sudo warns with every command.
 var sudoCapabilities = append(slices.Clone(rootCapabilities), "CAP_AUDIT_WRITE")
 
@@ -178,7 +178,7 @@ func arguments(s *sandbox.Spec, c creation) []string {
 	return s.ServerArguments(addr, insideState, c.userID, idle, claim...)
 }
 
-// limits are those that a sandbox is created with. What waits in a pool gets its
+// limits are those that a sandbox is created with. One in a pool gets its
 // owner's limits with the claim.
 func limits(s *sandbox.Spec, c creation) (ttl, idle time.Duration) {
 	if c.pool != "" {
@@ -239,8 +239,8 @@ func mounts(s *sandbox.Spec, c creation) []mount.Mount {
 	return all
 }
 
-// maxTerminals is how many pseudo-terminals a sandbox gets: twice what the
-// server's sessions need. Without a limit one takes all that the host has for
+// maxTerminals is how many pseudo-terminals a sandbox gets: twice the need
+// of the server's sessions. Without a limit one takes all that the host has for
 // containers, and no sandbox there can start a session.
 const maxTerminals = 128
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// never are the ranges that no rule opens: what they lead to is the host of the egress proxy, its
+// never are the ranges that no rule opens: they lead to the host of the egress proxy, its
 // neighbors on the link, or the metadata of a cloud, which has credentials.
 var never = prefixes(
 	"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32", "::/127", "fe80::/10", "ff00::/8",

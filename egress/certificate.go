@@ -24,7 +24,7 @@ const (
 	maxLeaves = 64
 )
 
-// CA is the authority that signs what a sandbox sees in place of the certificates of hosts with
+// CA is the authority that signs the certificates which a sandbox sees in place of those of hosts with
 // secrets. Each sandbox has and trusts its own.
 type CA struct {
 	// Certificate is PEM, for the sandbox.

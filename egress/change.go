@@ -18,7 +18,7 @@ type Change struct {
 	AllowRemove []Rule `json:"allow_remove"` // one that is not in the policy is no error
 	DenyAdd     []Rule `json:"deny_add"`
 	DenyRemove  []Rule `json:"deny_remove"`
-	// Secrets take the place of those of the same name. One without hosts keeps what it leaves out.
+	// Secrets take the place of those of the same name. One without hosts keeps the fields that it leaves out.
 	Secrets       []Secret `json:"secrets"`
 	SecretsRemove []string `json:"secrets_remove"` // names
 }

@@ -109,7 +109,7 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 	_ = tunnel.Run(ctx) // denials were recorded
 }
 
-// open connects to what c asks for, which was admitted. The policy may change at any moment: it is asked once more when
+// open connects to the admitted destination of c. The policy may change at any moment: it is asked once more when
 // the connection is there.
 func (b *sandbox) open(ctx context.Context, c *connection) (net.Conn, error) {
 	addrs, err := b.addresses(ctx, c)

@@ -196,7 +196,7 @@ func (h *hello) readRecords(from io.Reader) (bool, error) {
 	}
 }
 
-// parse parses what was read. It returns false if that is none.
+// parse parses the bytes read. It returns false if they are not a hello.
 func (h *hello) parse() bool {
 	err := tls.Server(h, &tls.Config{
 		GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {

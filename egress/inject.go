@@ -31,7 +31,7 @@ func (s *Secret) render() (header string, found forms) {
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 { // bytes before the value, up to a multiple of 3
 			encoded := encoding.EncodeToString(append(make([]byte, before), value...))
-			// The characters at the ends depend on what is around the value.
+			// The characters at the ends depend on the bytes around the value.
 			texts = append(texts, encoded[(before*8+5)/6:(before+len(value))*8/6])
 		}
 	}

@@ -28,7 +28,7 @@ import (
 // denied, which the sandbox learns from GET /denied. It says where: "unix" is the same socket.
 const HeaderIntercepted = "Actiond-Intercepted"
 
-// Limits of intercepted connections. What the proxy holds of each is bounded by them.
+// Limits of intercepted connections. They bound the memory of each.
 const (
 	maxIntercepted  = 64        // connections of a sandbox
 	maxRequest      = 64 << 10  // header
@@ -268,7 +268,7 @@ func (b *sandbox) buffer(n int64) bool {
 	return reserve(n, &b.buffered, &b.server.buffered, maxBuffered, maxBufferedAll)
 }
 
-// reserve adds n to what one sandbox and all have, unless that is more than they may have, or not fair.
+// reserve adds n to the counts of one sandbox and of all, unless that exceeds a limit or is not fair.
 func reserve(n int64, one, all *atomic.Int64, mostOne, mostAll int64) bool {
 	if o, a := one.Add(n), all.Add(n); n < 0 || o <= mostOne && fair(o, a, mostAll) {
 		return true
@@ -381,7 +381,7 @@ func (bufferPool) Get() []byte { return copyBuffers.Get().(*[copyBuffer]byte)[:]
 // Put takes a buffer of Get.
 func (bufferPool) Put(buf []byte) { copyBuffers.Put((*[copyBuffer]byte)(buf)) }
 
-// clientConn is the connection of a client, which reads what was checked to be a TLS hello first.
+// clientConn is the connection of a client, which reads the checked TLS hello first.
 type clientConn struct {
 	net.Conn
 

@@ -1,7 +1,7 @@
 // Package egress decides which hosts sandboxes reach over the network, and connects them. A sandbox
 // has no network of its own, but a Unix socket to the egress proxy, on which it asks by CONNECT
 // for one connection at a time. The proxy decides by the host's name, looks the name up once,
-// and dials what it found.
+// and dials the addresses found.
 //
 // Everything that a sandbox sends is hostile. The package knows policies and connections, and
 // no sandboxes: the controller gives it the policy of each by an id.

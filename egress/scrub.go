@@ -87,7 +87,7 @@ const (
 
 // scrubber is a body in which forms are replaced by asterisks of the same length. The sandbox sees how a body
 // is cut, and when each part comes, and may have the host send it any text: if that depended on how much of the
-// text a form begins with, it would find a value byte by byte. So what is behind the last byte that no form can
+// text a form begins with, it would find a value byte by byte. So the text behind the last byte that no form can
 // have is held back, as much as a form can have before its last byte, whatever it is. Only a stream whose host
 // pauses is passed on without its rest, for which its client may wait. By pauses, which a sandbox can bring
 // about, it may find the first bytes of a form: less than maxGuess are passed on, or than half of the shortest form,
@@ -156,7 +156,7 @@ func (s *scrubber) Close() error {
 	return err
 }
 
-// fill reads, or waits for a pause, and makes ready what can be passed on.
+// fill reads, or waits for a pause, and makes the text ready that can be passed on.
 func (s *scrubber) fill() {
 	got, ok := s.read()
 	text := s.buf[:s.end+got.n]
@@ -213,7 +213,7 @@ func (s *scrubber) read() (got portion, ok bool) {
 	}
 }
 
-// drop makes room behind what is kept: what is held back, and what was passed on of which a form may begin.
+// drop makes room behind the text that is kept: held back, or passed on though a form may begin in it.
 func (s *scrubber) drop() {
 	if s.buf == nil {
 		s.buf = make([]byte, s.longest+scrubPortion)

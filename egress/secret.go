@@ -44,7 +44,7 @@ func (v Value) GoString() string { return v.String() }
 func (v Value) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
 // Secret is a value that the proxy writes into a header of every request to certain hosts, in place
-// of what the agent sent. The sandbox never has it.
+// of the agent's. The sandbox never has it.
 type Secret struct {
 	// Name is told to the sandbox, and is in errors and logs.
 	Name string `json:"name"`
@@ -52,7 +52,7 @@ type Secret struct {
 	Hosts []Host `json:"hosts"`
 	// Header is the name of the header; empty: Authorization.
 	Header string `json:"header,omitzero"`
-	// Format is the header with {} in place of the value; empty: "Bearer {}". What follows "Basic "
+	// Format is the header with {} in place of the value; empty: "Bearer {}". The text behind "Basic "
 	// is encoded in base64 if it has a colon.
 	Format string `json:"format,omitzero"`
 	// Var is a variable of the sandbox that gets [Secret.Placeholder]; empty: none.
@@ -64,8 +64,8 @@ type Secret struct {
 // Placeholder is a value for programs that do not start without one.
 func (s *Secret) Placeholder() string { return "actiond-secret-" + s.Name }
 
-// The lengths are not in the patterns, which each process compiles when it starts: a count
-// repeats what it counts.
+// The lengths are not in the patterns, which each process compiles when it starts: a
+// bounded repetition is compiled into so many copies.
 const (
 	maxSecretName   = 64
 	maxVariableName = 128

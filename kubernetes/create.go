@@ -32,7 +32,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 }
 
 // checkCreation is Check, and refuses a creation without the server's image, or without
-// what keeps a network policy or --network none.
+// the parts that enforce a network policy or --network none.
 func (d *Driver) checkCreation(ctx context.Context, spec *sandbox.Spec) (hash string, err error) {
 	if hash, err = d.Check(ctx, spec); err != nil {
 		return "", err

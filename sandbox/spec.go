@@ -238,7 +238,7 @@ func (s *Spec) checkPolicy() error {
 	return nil
 }
 
-// warm removes what a claim sets: a sandbox in a pool has none of its claimer's variables, and
+// warm removes the fields that a claim sets: a sandbox in a pool has none of its claimer's variables, and
 // reaches nothing if the claimer's policy is to apply.
 func (s *Spec) warm() {
 	s.Env = nil

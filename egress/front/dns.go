@@ -22,7 +22,7 @@ var (
 	loopback6 = netip.IPv6Loopback()
 )
 
-// answerQuery answers a DNS query without asking any other server. It returns nil for what is no
+// answerQuery answers a DNS query without asking any other server. It returns nil for a message that is no
 // query. address is called for host names with a dot; it returns false where there is none to be had
 // just now. own is the sandbox's own host name.
 func answerQuery(query []byte, own string, address func(egress.Host) (netip.Addr, bool)) []byte {

@@ -63,7 +63,7 @@ type Config struct {
 	// connections call it concurrently. nil finds no processes.
 	Denied func(d Denial) (process string)
 	// Opened is called with the ends of a connection whose TLS the egress proxy opens, before its
-	// client may use it. What it returns is called with each denial inside of it, perhaps after its
+	// client may use it. The function that it returns is called with each denial inside of it, perhaps after its
 	// end, and returns the name of the process. nil finds none.
 	Opened func(client, front netip.AddrPort) func(d Denial) (process string)
 }

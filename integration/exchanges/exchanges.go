@@ -1,4 +1,4 @@
-// Package exchanges replays what was recorded of the reference server against the server
+// Package exchanges replays the recorded exchanges of the reference server against the server
 // of a sandbox.
 package exchanges
 

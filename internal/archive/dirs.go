@@ -113,7 +113,7 @@ func (d *dirs) current() (*os.File, error) {
 	if last := &d.at[len(d.at)-1]; last.file != nil {
 		return last.file, nil
 	}
-	// Close to the bottom of what is open nothing is: begin at the root.
+	// No open directory is close: begin at the root.
 	above := d.root
 	for i := range d.at {
 		var file *os.File

@@ -20,7 +20,7 @@ import (
 
 // A ledger is a file of slots, each of which has the length of a path, its maker and
 // the path, or zeros. It is not flushed to the disk: it outlives the process, and
-// what a power cut leaves is not worth half a millisecond of each edit.
+// files left by a power cut are not worth half a millisecond of each edit.
 const (
 	ledgerName = "temporary"
 	slotSize   = 4352 // more than a path and its head

@@ -160,7 +160,7 @@ type endedError struct{ error }
 
 func (e *endedError) Unwrap() error { return e.error }
 
-// push adds a level. What comes behind it is dropped as far as it does not fit into the page.
+// push adds a level. Entries behind it that do not fit into the page are dropped.
 func (l *Listing) push(level listed) {
 	l.levels = append(l.levels, level)
 	left := l.Limit - len(l.entries)

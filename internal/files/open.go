@@ -6,7 +6,7 @@
 // thread decide which; but every thread of this process may read the files of procfs
 // that describe the process itself, whatever its user, and procfs lets a thread with
 // root's effective user id change settings of the kernel. Both are refused with
-// EACCES, by what was opened and not by its name.
+// EACCES, by the open file and not by its name.
 //
 // [Ledger.Create] makes a file under a temporary name, which takes the place of
 // another file once it is complete. The names are recorded before the files are made,

@@ -111,7 +111,7 @@ func (n Named) renameTo(to Named, replace bool, renameat2 func(oldDir int, old s
 	return &os.LinkError{Op: "rename", Old: n.Path, New: to.Path, Err: err}
 }
 
-// renameToFree is Rename on a file system that cannot rename without replacing, such as NFS. What has
+// renameToFree is Rename on a file system that cannot rename without replacing, such as NFS. A file that has
 // the new name, or gets it meanwhile, stays: a directory can only take the place of an empty one,
 // which is made here, and a second name of another file is no replacement either.
 func (n Named) renameToFree(to Named) error {

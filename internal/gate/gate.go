@@ -1,4 +1,4 @@
-// Package gate lets work begin until its owner closes, which then waits for what has begun.
+// Package gate lets work begin until its owner closes, which then waits for the work that has begun.
 package gate
 
 import "sync"

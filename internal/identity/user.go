@@ -191,7 +191,7 @@ func giveBack() error {
 }
 
 // The kernel does not say when it refuses: the answer is the id before the call,
-// and asking with one that cannot be tells what it is now (setfsuid(2)).
+// and a call with an invalid id returns the present one (setfsuid(2)).
 func setFSUID(id int) error {
 	_, _ = unix.SetfsuidRetUid(id)
 	if now, _ := unix.SetfsuidRetUid(-1); now != id {

@@ -2,8 +2,8 @@
 // that descends from a process with a mark has it too, whatever session it is in
 // and although its parent ended.
 //
-// A process can take the mark off by a new environment, so this finds what was left
-// behind, and not what hides. A process that puts a mark on is found with the others.
+// A process can take the mark off by a new environment, so this finds a process that was
+// left behind, and not one that hides. A process that puts a mark on is found with the others.
 package mark
 
 import "syscall"

@@ -105,7 +105,7 @@ func (c *closingConn) ReadNow(p []byte) (n int, err error) {
 	return c.received(n, rights, err)
 }
 
-// received returns what was read, unless files came with it.
+// received returns the result of a read, unless files came with it.
 func (c *closingConn) received(n, rights int, err error) (int, error) {
 	switch {
 	case rights > 0:

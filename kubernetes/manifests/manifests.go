@@ -18,7 +18,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// base is a base for kustomize, and what [Gateway] returns.
+// base is a base for kustomize, which [Gateway] returns.
 //
 //go:embed *.yaml agent-sandbox/*.yaml
 var base embed.FS

@@ -187,8 +187,8 @@ func (p *program) editFile(ctx context.Context, files sandbox.Files, s *sandbox.
 	return nil
 }
 
-// editName is a name that can be a file's here, with the ending that tells an
-// editor what it is.
+// editName is a name that can be a file's here, with the extension by which
+// an editor knows its kind.
 func editName(name string) string {
 	name = filepath.Base(output.Clean(name))
 	if name == "." || name == ".." || name == "/" {

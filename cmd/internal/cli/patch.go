@@ -41,8 +41,8 @@ type section struct {
 	renamed    bool
 }
 
-// sections are changes by file: a rename and the change of its target are one, and directories that are there because
-// of what is in them are left out, as with git.
+// sections are changes by file: a rename and the change of its target are one, and directories that exist only for
+// the files in them are left out, as with git.
 func sections(c *api.Changes) (list []section) {
 	at, parents := map[string]int{}, map[string]bool{}
 	for _, change := range c.Paths {
@@ -104,8 +104,8 @@ const (
 	modeLink    = "120000"
 )
 
-// gitMode is a type and mode as git writes it; "" for what it has no mode for. That of an earlier server is not known,
-// and taken for a file's.
+// gitMode is a type and mode as git writes it; "" for types without a mode in git. That of an earlier
+// server is not known, and taken for a file's.
 func gitMode(mode string) string {
 	n, err := strconv.ParseUint(mode, 8, 32)
 	switch kind := n &^ 0o7777; {
@@ -130,7 +130,8 @@ func (s *section) modes() (was, now string) {
 	return was, now
 }
 
-// files are what git has for a section: if the type of a file changed, the end of one and the beginning of another one.
+// files are git's entries for a section: if the type of a file changed, the end of one and the beginning
+// of another one.
 func (s *section) files() []section {
 	was, now := s.modes()
 	if s.Op != opModified || s.renamed || (was == modeLink) == (now == modeLink) && (was == "") == (now == "") {

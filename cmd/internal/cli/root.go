@@ -112,8 +112,8 @@ func helpTopic(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// prepare makes c, and every command below it, set begun before it begins: what
-// goes wrong before that is wrong with the command line. A command that only has
+// prepare makes c, and every command below it, set begun before it begins: an
+// error before that is one of the command line. A command that only has
 // subcommands refuses other words.
 func (p *program) prepare(c *cobra.Command, begun *bool) {
 	if c.Flags().Lookup("session") != nil {

@@ -67,7 +67,7 @@ func withTERM(variables map[string]string) map[string]string {
 }
 
 // connect makes our terminal raw, reports its size to the other side as that changes until
-// ctx is over, and returns what is typed; all of that where there is one.
+// ctx is over, and returns the typed text; all of that where there is one.
 func (t *ownTerminal) connect(ctx context.Context) (typed io.Reader, err error) {
 	t.stop = t.size.follow(ctx)
 	if t.in == nil {
@@ -82,7 +82,7 @@ func (t *ownTerminal) connect(ctx context.Context) (typed io.Reader, err error) 
 }
 
 // disconnect restores our terminal and waits for the goroutine. After cut, where the
-// program may not have, it also ends what that began on the screen.
+// program may not have, it also resets the modes that the program set.
 func (t *ownTerminal) disconnect(cut bool) error {
 	if t == nil {
 		return nil
@@ -95,7 +95,7 @@ func (t *ownTerminal) disconnect(cut bool) error {
 	return nil
 }
 
-// restore makes our terminal what it was, and returns whether it was raw. It can be called
+// restore restores the modes of our terminal, and returns whether it was raw. It can be called
 // again.
 func (t *ownTerminal) restore() (raw bool) {
 	if t == nil {
@@ -154,8 +154,8 @@ func (t *typing) Read(p []byte) (int, error) {
 var errLeft = errors.New("left")
 
 // resetTerminal resets the modes that a program in the sandbox may have set: colours, the
-// other screen, a hidden cursor, reports of the mouse, marks around what is
-// pasted, other codes for keys.
+// other screen, a hidden cursor, reports of the mouse, bracketed paste,
+// other codes for keys.
 const resetTerminal = "\x1b[0m\x1b[?47l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?2004l\x1b[?1l\x1b>\r\n"
 
 // windowSize reports the size of the terminal to the other side. Its methods

@@ -1,5 +1,5 @@
 // Record types the commands of the first console block with runtimectl of a page into a
-// shell with a terminal, and writes what a person saw as an SVG: 'make record' calls it.
+// shell with a terminal, and writes the screen as an SVG: 'make record' calls it.
 package main
 
 import (

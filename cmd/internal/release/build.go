@@ -41,7 +41,7 @@ func (r *release) command(ctx context.Context, dir string, env []string, name st
 	return out, nil
 }
 
-// plain are the variables without which the caller's would change what Go builds.
+// plain are the variables that override those of the caller that would change the build.
 var plain = []string{
 	"GOTOOLCHAIN=" + toolchain, "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GODEBUG=", "GOFIPS140=off",
 	"GOAMD64=v1", "GOARM64=v8.0", "GOWORK=off",

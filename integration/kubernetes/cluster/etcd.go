@@ -11,7 +11,7 @@ import (
 )
 
 // etcd serves a store in a directory until a signal ends it. It does not sync:
-// what a test wrote need not outlive the machine.
+// the data of a test need not outlive the machine.
 func etcd(args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("want DIRECTORY CLIENT-URL PEER-URL, got %q", args)

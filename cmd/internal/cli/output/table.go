@@ -84,7 +84,7 @@ func escapeYAML(text []byte) []byte {
 }
 
 // escape has write write every character that is not to be seen. Blanks between
-// words and lines stay, and what is not UTF-8 becomes U+FFFD.
+// words and lines stay, and bytes that are not UTF-8 become U+FFFD.
 func escape(text []byte, write func(out []byte, r rune) []byte) []byte {
 	if bytes.IndexFunc(text, unseen) < 0 && utf8.Valid(text) {
 		return text

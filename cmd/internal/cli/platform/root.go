@@ -8,7 +8,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// refusedRights matches what programs write that failed for want of root's rights. A
+// refusedRights matches the messages of programs that failed for want of root's rights. A
 // remote machine that denies permission says which methods it offers, in parentheses.
 var refusedRights = regexp.MustCompile(`(?im)are you root|(must|has to|needs? to) be (run as |run with |run by )?(the )?(root|superuser)|` +
 	`(needs|requires?) (root|superuser)|superuser privilege|only root|no new privileges|operation not permitted|permission denied([^ ]| [^(]|$)`)

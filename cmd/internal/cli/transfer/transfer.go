@@ -1,5 +1,5 @@
 // Package transfer copies files between this machine and tar archives, as docker
-// cp does: what is copied goes into the destination if that is a directory, and
+// cp does: the source goes into the destination if that is a directory, and
 // otherwise gets its name.
 //
 // An archive from a sandbox may be the work of an attacker, and the user of this
