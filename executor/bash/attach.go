@@ -37,7 +37,7 @@ var errBusy = errors.New("a command is running")
 // next command. Input that a command leaves unread goes to the next prompt.
 //
 // Its methods may be called concurrently, Read by one at a time. It owns one
-// goroutine, which deals with what is typed; Close ends it.
+// goroutine, which handles typed text; Close ends it.
 type Attachment struct {
 	s      *Session
 	types  bool
@@ -180,8 +180,8 @@ func (a *Attachment) Resize(rows, cols int) {
 	}
 }
 
-// takeTyped handles typed text until ctx ends. It waits in order for what takes it, the
-// line editor or the command that runs; what a command did not read comes back.
+// takeTyped handles typed text until ctx ends. It waits in order for its reader, the
+// line editor or the running command; text that a command did not read comes back.
 func (a *Attachment) takeTyped(ctx context.Context) {
 	var ahead []byte
 	pasted := false
@@ -280,7 +280,7 @@ func (a *Attachment) edit(ctx context.Context, p []byte) int {
 	return at
 }
 
-// toEnd draws the line with the cursor behind it, so that what comes next does not
+// toEnd draws the line with the cursor behind it, so that later output does not
 // overwrite it. The caller holds mu.
 func (a *Attachment) toEnd() {
 	a.line.searching = false
@@ -381,7 +381,7 @@ func (s *Session) submitNow(ctx context.Context, a *Attachment, text string) err
 }
 
 // signalKeys are the keys that send a signal where the terminal obeys them, and discard
-// what was typed before them.
+// the text typed before them.
 const signalKeys = "\x03\x1a\x1c"
 
 // obeysSignalKeys reports whether a command runs that did not turn signal keys off.
@@ -395,8 +395,8 @@ func (s *Session) obeysSignalKeys() bool {
 // many: 0 while the command reads nothing. Keys that send a signal are pressed as those of
 // an action.
 //
-// A command gets nothing before it has run for quickTime, and of what was pasted one line at a
-// time: the terminal shows each line that it takes, and would show all that was pasted again
+// A command gets nothing before it has run for quickTime, and a pasted text one line at a
+// time: the terminal shows each line that it takes, and would show the whole text again
 // for each command that does not read it.
 func (s *Session) typeAhead(ctx context.Context, a *Attachment, keys []byte, pasted bool) (n int) {
 	s.mu.Lock()

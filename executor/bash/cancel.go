@@ -12,13 +12,13 @@ import (
 const (
 	// cancelGrace is how long a cancelled command has after each signal.
 	cancelGrace = 2 * time.Second
-	// killedGrace is how long the shell has to go on once SIGKILL has reached what it
-	// waits for: many times what it takes, also on an overloaded machine, because its end
+	// killedGrace is how long the shell has to go on once SIGKILL has reached the
+	// process that it waits for: many times its need, also on an overloaded machine, because its end
 	// costs the session's state.
 	killedGrace = 5 * time.Second
 )
 
-// whyCancelled is why a shell is replaced that is itself what does not end.
+// whyCancelled is why a shell is replaced that does not end itself.
 const whyCancelled = "was replaced, because its command was cancelled and did not end"
 
 // cancel ends a command: with Ctrl-C, then with SIGTERM and SIGKILL to the processes that it
@@ -29,7 +29,7 @@ func (s *Session) cancel(ctx context.Context, cur *running) error {
 	sh, since := s.shell, s.reportedAt
 	s.mu.Unlock()
 	// Bash takes the terminal back where a part of a pipe dies of a key before it became its
-	// program; what is left keeps the group.
+	// program; the other parts keep the group.
 	group := sh.foreground()
 	signal := func(what unix.Signal) bool {
 		return proc.SignalYounger(sh.process.Pid, []int{group, sh.foreground()}, since, what)

@@ -12,15 +12,15 @@
 // command can be taken for its end.
 //
 // A variable of the shell says how far it got, so a report that a signal or an
-// error of the shell prevented can be asked for again. What is done about a shell
-// that does not report, and when it is replaced, is a table in watch.go.
+// error of the shell prevented can be asked for again. A table in watch.go has
+// the states of a shell that does not report, and when it is replaced.
 //
 // Between commands the shell's standard error leads nowhere, so neither prompts
 // nor traces of the server's lines reach the terminal. Redirections by a command
 // of its own standard files end with it, and the terminal's settings are restored
 // before the next one.
 //
-// # What is drained when
+// # Draining the output
 //
 // When a report arrives, everything that was written before it is in the
 // terminal already: reads that do not block, until the kernel says that nothing is

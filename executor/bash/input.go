@@ -106,7 +106,7 @@ func tookOver(cur *running, sh *shell) bool {
 	return false
 }
 
-// startLooks times firstLook is a second: many times what a shell takes to start
+// startLooks times firstLook is a second: many times as long as a shell takes to start
 // a program, also on a machine that is overloaded.
 const startLooks = 50
 

@@ -95,7 +95,7 @@ func (s *Session) changed() {
 // replayed from any point that is still kept.
 //
 // The zero outputLog is empty and keeps up to logSize bytes. It takes no memory
-// before the first byte and grows with what it holds. It is not safe for
+// before the first byte and grows with the output. It is not safe for
 // concurrent use: the lock of the session guards it.
 type outputLog struct {
 	ring []byte // its size is a power of two, so that offset & (size-1) is the place of a byte

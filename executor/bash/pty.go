@@ -91,10 +91,10 @@ func unblock(slave int) error {
 
 // restore gives the terminal back the settings and the owner it began with,
 // where a command left others behind (a killed editor, stty raw, TIOCEXCL, chmod),
-// and drops what was typed and not read: it was meant for the command that has
-// ended, and must not answer the question of another. The kernel takes what is
+// and drops typed text that was not read: it was meant for the command that has
+// ended, and must not answer the question of another. The kernel takes text
 // written to the master to the other side at its leisure: the first call drops
-// what is still on its way, the second what has arrived. Without typed, nothing is
+// text still on its way, the second text that has arrived. Without typed, nothing is
 // on its way.
 //
 // It returns the id of the session whose controlling terminal this is; its keys reach no

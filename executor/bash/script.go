@@ -24,7 +24,7 @@ const (
 // progressVar is a variable of the shell in which the server's lines keep how
 // far the shell got: the number of the command that it began last and, once that
 // has ended, a space and its status. It survives a report that could not be made,
-// so a later one can still say what is true.
+// so a later one can still say the status.
 const progressVar = "actiond_status"
 
 // dialect is how the server's own lines are written for one kind of shell.
@@ -33,8 +33,8 @@ const progressVar = "actiond_status"
 // the report pipe, and its standard error is the begin pipe. Only while a command is
 // evaluated are all three the terminal.
 //
-// The begin pipe holds what the shell says before each command, beside its prompts and
-// its errors. Reports wake the server, and what lies in the begin pipe does not: the server
+// The begin pipe holds the shell's message before each command, beside its prompts and
+// its errors. Reports wake the server, and the begin pipe does not: the server
 // reads it before each command, where one does not end, and at the shell's end.
 type dialect struct {
 	isBash bool
@@ -93,7 +93,7 @@ func (d dialect) personalFiles() string {
 }
 
 // eval evaluates text with a file, usually the terminal, as its standard input,
-// output and error. The redirections also undo what text does to them.
+// output and error. The redirections also undo those of text.
 func (d dialect) eval(text, file string) string {
 	options := ""
 	if d.isBash {
@@ -108,7 +108,7 @@ func (d dialect) eval(text, file string) string {
 // It is one line, so the shell does nothing of its own between the command and
 // the report: no prompt, no PROMPT_COMMAND. And the shell has read all of it
 // before the command begins: some shells read ahead into a buffer that commands
-// inherit, and BusyBox's applets would take what is left there for their input.
+// inherit, and BusyBox's applets would take the rest there for their input.
 //
 // Before the text begins, the shell says so on the begin pipe and sets progressVar. Where eval
 // does not work, or the terminal cannot be opened, the text is not run, and
@@ -169,8 +169,8 @@ func (d dialect) ask(token string, seq int64) string {
 // noteStatus adds the last status to progressVar.
 const noteStatus = progressVar + `="${` + progressVar + `-} $?"; `
 
-// askAnew is ask for a shell that does not report: it takes away what may keep
-// the builtins from working. It only uses what no function can replace: in POSIX
+// askAnew is ask for a shell that does not report: it removes functions that replace
+// the builtins, and enables them again. It only uses builtins that no function can replace: in POSIX
 // mode bash finds special builtins, such as unset, before functions, as the other
 // shells always do.
 func (d dialect) askAnew(token string, seq int64) string {

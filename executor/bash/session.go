@@ -310,8 +310,8 @@ func (p *start) wait(ctx context.Context, over <-chan time.Time) error {
 	}
 }
 
-// relaunch starts a shell. The personal files, or the saved state, may be what ends
-// it, or keeps it from becoming ready in time: later tries do without.
+// relaunch starts a shell. The personal files, or the saved state, may end
+// it, or keep it from becoming ready in time: later tries do without.
 func (s *Session) relaunch(ctx context.Context) error {
 	for {
 		s.mu.Lock()

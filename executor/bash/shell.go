@@ -74,7 +74,7 @@ type progress struct {
 
 // parseProgress reads the number of a command and a status. The server's lines
 // append another status whenever they run; the first is the command's. Where the
-// command unset the variable there is only what was appended, and that is the
+// command unset the variable there is only the appended one, and that is the
 // command's status if it is one.
 func parseProgress(value string) progress {
 	begun, statuses, _ := strings.Cut(value, " ")
@@ -193,7 +193,7 @@ func (sh *shell) start(dir string, cfg *Config) error {
 }
 
 // unpolled makes a file of a pipe's descriptor whose reads do not wait, and which the
-// runtime's poller does not know: what comes wakes no thread.
+// runtime's poller does not know: its bytes wake no thread.
 func unpolled(fd int) (*os.File, error) {
 	if err := unix.SetNonblock(fd, false); err != nil { // the poller takes what is non-blocking
 		return nil, err
@@ -363,7 +363,7 @@ func (sh *shell) directory() (dir string) {
 
 // awaitBegin returns once the shell evaluates a command, or done is closed. A
 // signal before that would hit the shell while it reads the command's line, and
-// what is left of the line would be taken for a command of its own.
+// the rest of the line would be taken for a command of its own.
 //
 // It rarely waits at all, for a shell reads a line within microseconds.
 func (sh *shell) awaitBegin(done <-chan struct{}) {
@@ -594,7 +594,7 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// readBegins empties the begin pipe. begun reports whether command number seq began by what was
+// readBegins empties the begin pipe. begun reports whether command number seq began by the messages
 // in it, or may have; full, whether the shell may wait until the pipe takes more. The caller
 // holds the session's mu, so that no other reads at the same time.
 func (sh *shell) readBegins(seq int64) (begun, full bool) {
@@ -607,7 +607,7 @@ func (sh *shell) readBegins(seq int64) (begun, full bool) {
 }
 
 // skipped reports whether the shell, which has reported, never said that command number seq
-// begins, and would have. What is left of a line of which a trap read the beginning can set
+// begins, and would have. The rest of a line whose beginning a trap read can set
 // progressVar and not run the text. The caller holds the session's mu.
 func (sh *shell) skipped(seq int64) bool {
 	begun, _ := sh.readBegins(seq)
@@ -719,8 +719,8 @@ const lastReportTime = 200 * time.Millisecond
 // maxPipe is how much a pipe holds at most (pipe(7)), where its user is not root.
 const maxPipe = 1 << 20
 
-// wait is the one place where the process is waited for. What it reported and
-// wrote before its end is delivered before its end is.
+// wait is the one place where the process is waited for. Its reports and its
+// output are delivered before its end is.
 func (sh *shell) wait() {
 	proc.AwaitExit(sh.process.Pid)
 	sh.reading.Lock()
@@ -752,7 +752,7 @@ func (sh *shell) exitStatus() (status int, signal syscall.Signal) {
 func (sh *shell) kill() { _ = sh.process.Kill() }
 
 // close hangs up, as closing a terminal window does: the shell passes it on to
-// its jobs, and what has detached itself lives on. A shell that does not end
+// its jobs, and a process that has detached itself lives on. A shell that does not end
 // is killed. close returns when nothing of the shell's is left in this process,
 // unless the shell cannot be killed.
 func (sh *shell) close() {

@@ -40,8 +40,8 @@ const (
 	// maxSplit is the longest text that is parsed.
 	maxSplit = 1 << 20
 
-	// maxNesting bounds the stack of the parser, which descends into what it
-	// reads: a thousand times a thousand parentheses would end the process,
+	// maxNesting bounds the stack of the parser, which descends into the
+	// text: a thousand times a thousand parentheses would end the process,
 	// and no recover helps. No construct nests without at least one of the
 	// bytes and words that nesting counts, so their sum within one top-level
 	// command bounds the depth whatever quotes it hides them in. The weights
@@ -58,7 +58,7 @@ var errNesting = errors.New("too many nested constructs")
 // and comments belong to the command before them, or at the start to the first.
 //
 // Text is one command, and returned as it is, where it has no second line, does
-// not parse as bash, or uses what the reference's parser does not know:
+// not parse as bash, or uses syntax that the reference's parser does not know:
 // [[ ]], (( )), $(( )), for ((;;)), arrays, extended patterns, case, select,
 // coproc and time.
 func Split(text string) []string {
@@ -151,7 +151,7 @@ func unsupported(commands []*syntax.Stmt) bool {
 	return found
 }
 
-// limitedReader reads text until what was read since the last whole command could
+// limitedReader reads text until the part since the last whole command could
 // nest too deeply.
 type limitedReader struct {
 	text  string
@@ -174,7 +174,7 @@ func (r *limitedReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// nesting returns the weight of what may open a level in text[from:to]. A word
+// nesting returns the weight of the words that may open a level in text[from:to]. A word
 // is counted where it ends.
 func nesting(text string, from, to int) int {
 	sum := 0

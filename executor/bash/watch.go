@@ -57,12 +57,12 @@ const (
 	// promptTime is how long prompts and traps may run before the shell reads its
 	// next line.
 	promptTime = 500 * time.Millisecond
-	// patience is many times what a shell takes to read a line, or to end after a kill, also on
+	// patience is many times as long as a shell takes to read a line, or to end after a kill, also on
 	// an overloaded machine.
 	patience = 3 * time.Second
 	// lateReport is how long a report may lie unread on an overloaded machine, while the
-	// shell goes on to its prompt. What it started before is killed only where the shell
-	// would be.
+	// shell goes on to its prompt. Its earlier children are killed only where the
+	// shell would be.
 	lateReport = time.Second
 	// maxQuestions is how many questions a shell may leave unanswered.
 	// The shell reads a question only after it answered the one before.

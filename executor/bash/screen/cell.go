@@ -24,7 +24,7 @@ const (
 // isBlank reports whether there is nothing to see in the column.
 func (c cell) isBlank() bool { return c == ' ' || c == tab || c == tabTail }
 
-// Bounds on what combining marks may cost: a program that piles them on one
+// Bounds on the cost of combining marks: a program that piles them on one
 // column, or makes ever new piles, loses the marks beyond and nothing else.
 const (
 	maxCluster  = 64      // bytes in one cell
@@ -120,7 +120,7 @@ type line struct {
 	edited bool
 }
 
-// newLine makes a line of raw, which holds what flowed to the terminal:
+// newLine makes a line of raw, the text that flowed to the terminal:
 // printable ASCII, tabs and bytes from 0x80.
 func newLine(raw []byte, t *clusters) *line {
 	if plainASCII(raw) {
@@ -312,8 +312,8 @@ func (l *line) blank(from, to int) {
 	}
 }
 
-// insert shifts the columns from col up to edge right by n; what passes edge
-// is lost.
+// insert shifts the columns from col up to edge right by n; cells beyond
+// edge are lost.
 func (l *line) insert(col, n, edge int) {
 	n = min(n, edge-col)
 	if col >= l.width() || n <= 0 {

@@ -118,7 +118,7 @@ func (s *Screen) setAlt(on bool) {
 }
 
 // eraseDisplay erases from the cursor on (0), up to the cursor (1), all (2) or
-// what has scrolled off (3).
+// the lines that scrolled off (3).
 func (s *Screen) eraseDisplay(what int) {
 	switch {
 	case what == 0 && s.flowing():

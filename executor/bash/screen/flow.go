@@ -279,8 +279,8 @@ func (s *Screen) visibleStart() int {
 	return s.origin + lastLines(s.hist[s.origin:s.lineStart], above)
 }
 
-// clear empties the main screen and begins it anew at its top left; what was
-// visible is counted as dropped.
+// clear empties the main screen and begins it anew at its top left; the
+// visible lines are counted as dropped.
 func (s *Screen) clear() {
 	start := s.visibleStart()
 	lost := bytes.Count(s.hist[start:], newline)

@@ -59,7 +59,7 @@ func (s *Screen) sequence(p []byte) []byte {
 	}
 }
 
-// escape takes in what follows an ESC. Bytes that no sequence has there end it
+// escape takes in the bytes behind an ESC. Bytes that no sequence has there end it
 // and are taken as they are.
 func (s *Screen) escape(p []byte) []byte {
 	c := p[0]
@@ -247,8 +247,8 @@ func (s *Screen) softReset() {
 	s.page().top, s.page().bottom = 0, 0
 }
 
-// reset makes the terminal as new, as ESC c does: what was visible or scrolled
-// off is gone, and counted.
+// reset makes the terminal as new, as ESC c does: visible lines and those
+// that scrolled off are gone, and counted.
 func (s *Screen) reset() {
 	s.alt = nil
 	s.softReset()

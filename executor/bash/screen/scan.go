@@ -139,7 +139,7 @@ func incomplete(p []byte) []byte {
 }
 
 // lastLines returns the offset in p at which its last n newline-ended lines,
-// and what follows the last newline, begin.
+// and the text behind the last newline, begin.
 func lastLines(p []byte, n int) int {
 	const block = 4096 // counting blocks is ten times as fast as going back newline by newline
 	end := len(p)

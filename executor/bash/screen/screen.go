@@ -16,7 +16,7 @@ const (
 	trimTo    = 10_013
 
 	// maxKept is how many bytes of text are shown at most, two hundred times
-	// what an observation holds. Storage itself may reach a third more before
+	// the size of an observation. Storage itself may reach a third more before
 	// the oldest lines go, 8 MiB, and an unfinished line two maxLine more.
 	maxKept = 6 << 20
 
@@ -32,7 +32,7 @@ const (
 
 	// maxSequence and maxString bound escape sequences that never end: after
 	// so many bytes a CSI sequence, or an OSC, DCS, APC, PM or SOS string,
-	// counts as broken, and what follows is text again. Real CSI sequences
+	// counts as broken, and the rest is text again. Real CSI sequences
 	// have under 40 bytes, real strings (titles, links, image chunks of 4,096)
 	// under 5,000.
 	maxSequence = 256
@@ -45,7 +45,7 @@ const (
 	minCompact = 1 << 20
 
 	// pullSlack is the work, in bytes moved, that a program may cause beyond
-	// what it has paid for with its output; see Screen.debt.
+	// its credit, which its output earns; see Screen.debt.
 	pullSlack  = 1 << 10
 	lineWeight = 64 // what a line costs to move beside its bytes
 )
@@ -251,7 +251,7 @@ func (s *Screen) page() *page {
 }
 
 // breakRune keeps a rune that a control sequence cuts in two from growing
-// together in hist: what is there of it is bad UTF-8.
+// together in hist: its first bytes are bad UTF-8.
 func (s *Screen) breakRune() {
 	rest := incomplete(s.hist)
 	if len(rest) == 0 {
