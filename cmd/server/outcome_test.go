@@ -66,7 +66,7 @@ func TestOutcomesAgree(t *testing.T) {
 	for _, session := range []string{"late", "tool-late", "mcp-tool-late"} { // whose shells start in their own time
 		post("first-"+session, run(session, "true", ""))
 	}
-	// What runs, and what waits behind it, until the crash.
+	// Two running actions and a waiting one, until the crash.
 	for id, action := range map[string]string{"run-unknown": run("dies", "sleep 1000", ""), "exec-unknown": program(`"command":"sleep 1000"`)} {
 		post(id, action, async...)
 		await(id, "running")
@@ -93,7 +93,8 @@ func TestOutcomesAgree(t *testing.T) {
 		{id: "exec-failed", action: program(`"command":"exit 3"`), outcome: "failed", code: "command_failed"},
 		{id: "exec-signal", action: program(`"command":"kill -9 $$"`), outcome: "failed", code: "command_failed"},
 		{id: "exec-late", action: program(`"command":"sleep 1000","kill_after":0.3`), outcome: "failed", code: "timed_out"},
-		{id: "exec-goes-on", action: `{"action":"exec","args":{"command":"sleep 1000"},"timeout":0.3}`, outcome: "running", code: "timed_out"},
+		// It outlives the server, and ends once the directory is removed.
+		{id: "exec-goes-on", action: `{"action":"exec","args":{"command":"while [ -e \"$PWD\" ]; do sleep 0.1; done"},"timeout":0.3}`, outcome: "running", code: "timed_out"},
 		{id: "exec-cancelled", action: program(`"command":"trap 'exit 0' INT; while :; do sleep 0.1; done"`), during: "running", outcome: "cancelled"},
 		{id: "exec-absent", action: program(`"argv":["/no/such"]`), outcome: "not_started"},
 		{id: "read-ok", action: `{"action":"read","args":{"path":"/etc/passwd"}}`, tool: "str_replace_editor", arguments: `{"command":"view","path":"/etc/passwd"}`, outcome: "succeeded"},
