@@ -170,9 +170,7 @@ func TestOpenThroughLinkOfAgent(t *testing.T) {
 	symlink(t, "../secret", dir+"/share/env")
 	symlink(t, "secret", dir+"/env")
 	h := fakeHost(t, dockertest.New(t))
-	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Mounts: []sandbox.Mount{{Source: dir + "/share", Target: "/x"}}}); err != nil {
-		t.Fatal(err)
-	}
+	create(t, h, sandbox.Spec{Image: "debian", Mounts: []sandbox.Mount{{Source: dir + "/share", Target: "/x"}}})
 	if f, err := h.Open(t.Context(), dir+"/share/env"); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("got %v, %v, want ErrInvalid", f, err)
 	}
@@ -233,10 +231,7 @@ func TestServerWaitsForMounts(t *testing.T) {
 	engine.Pid = os.Getpid() // whose root directory is this machine's
 	h := fakeHost(t, engine)
 	good := sandbox.Spec{Image: "debian", Key: "good", Mounts: []sandbox.Mount{{Source: dir + "/a", Target: dir + "/a"}}}
-	s, err := h.Create(t.Context(), good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, good)
 	bad := sandbox.Spec{Image: "debian", Key: "bad", Mounts: []sandbox.Mount{{Source: dir + "/a", Target: dir + "/b"}}}
 	if _, err := h.Create(t.Context(), bad); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "changed after it was checked") {
 		t.Errorf("got %v, want ErrInvalid", err)
@@ -265,7 +260,7 @@ func TestServerWaitsForMounts(t *testing.T) {
 	if err := os.Remove(dir + "/a"); err != nil {
 		t.Fatal(err)
 	}
-	err = h.Start(t.Context(), s)
+	err := h.Start(t.Context(), s)
 	if _, down := errors.AsType[*sandbox.UnreachableError](err); !errors.Is(err, sandbox.ErrInvalid) || down || !strings.Contains(err.Error(), dir+"/a") {
 		t.Errorf("a source that is missing: got %v, want ErrInvalid with its path", err)
 	}

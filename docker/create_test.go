@@ -29,10 +29,7 @@ func TestCreate(t *testing.T) {
 	f := dockertest.New(t)
 	h := fakeHost(t, f)
 	spec := sandbox.Spec{Image: "debian", Key: "k", Name: "one", Owner: "me", Env: map[string]string{"A": "secret value"}}
-	s, err := h.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, spec)
 	key, err := s.Key()
 	if err != nil || len(key) != 64 {
 		t.Errorf("Key: %d digits, %v, want 64", len(key), err)
@@ -66,10 +63,7 @@ func TestSecret(t *testing.T) {
 	h := fakeHost(t, dockertest.New(t))
 	first, second := strings.Repeat("a", 32), strings.Repeat("b", 32)
 	for _, secret := range []string{first, second} {
-		s, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "k", Secret: secret})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := create(t, h, sandbox.Spec{Image: "i", Key: "k", Secret: secret})
 		if key, err := s.Key(); err != nil || key != first || s.ID != sandbox.ID("k") {
 			t.Errorf("got %s, %q, %v, want %s, %q", s.ID, key, err, sandbox.ID("k"), first)
 		}
@@ -97,9 +91,7 @@ func TestNameOfTheUnborn(t *testing.T) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	count := dockertest.New(t)
-	if _, err := fakeHost(t, count).Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"}); err != nil {
-		t.Fatal(err)
-	}
+	create(t, fakeHost(t, count), sandbox.Spec{Image: "debian", Key: "k"})
 	steps := slices.Clone(count.Calls)
 	for _, broken := range []dockertest.Fault{dockertest.Refused, dockertest.Lost, dockertest.Deaf, dockertest.Down} {
 		for at, call := range steps {
@@ -167,10 +159,7 @@ func TestFaultyClaims(t *testing.T) {
 	prepare := func(t *testing.T, f *dockertest.Engine, state string) (*docker.Host, *sandbox.Pool) {
 		t.Helper()
 		h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
-		pool, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian"}, 1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pool := newPool(t, h, sandbox.Spec{Image: "debian"}, 1)
 		fillOnce(t, h, pool, 1)
 		return h, pool
 	}
@@ -254,10 +243,7 @@ func TestPoolRace(t *testing.T) {
 	t.Parallel()
 	f := dockertest.New(t)
 	h := fakeHost(t, f)
-	pool, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian"}, 5, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := newPool(t, h, sandbox.Spec{Image: "debian"}, 5)
 	fillOnce(t, h, pool, 5)
 	var mu sync.Mutex
 	got := map[string]bool{}
@@ -308,18 +294,12 @@ func TestPoolDrainsWhatIsStale(t *testing.T) {
 	t.Parallel()
 	f := dockertest.New(t)
 	h := fakeHost(t, f)
-	old, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian:1"}, 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := newPool(t, h, sandbox.Spec{Image: "debian:1"}, 2)
 	fillOnce(t, h, old, 2)
 	if _, warm, err := old.Claim(t.Context(), sandbox.Spec{Image: "other"}); err != nil || warm {
 		t.Errorf("another specification: warm %v, %v, want a new one", warm, err)
 	}
-	renewed, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian:2"}, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	renewed := newPool(t, h, sandbox.Spec{Image: "debian:2"}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { renewed.Run(ctx, time.Hour) })
@@ -357,9 +337,7 @@ func TestProcessorsOfTheHost(t *testing.T) {
 	}{{0, 0, 2}, {1, 0, 1}, {1, 0.5, 0.5}, {4, 0, 2}, {4, 8, 4}} {
 		f := dockertest.New(t)
 		f.CPUs = test.there
-		if _, err := fakeHost(t, f).Create(t.Context(), sandbox.Spec{Image: "debian", CPUs: test.wanted}); err != nil {
-			t.Fatal(err)
-		}
+		create(t, fakeHost(t, f), sandbox.Spec{Image: "debian", CPUs: test.wanted})
 		for _, c := range f.Containers {
 			if got := float64(c.Host.NanoCPUs) / 1e9; c.State == "running" && got != test.got {
 				t.Errorf("%d processors, limit %v: got %v, want %v", test.there, test.wanted, got, test.got)
@@ -469,10 +447,7 @@ func TestCreateFails(t *testing.T) {
 		t.Parallel()
 		f := dockertest.New(t)
 		h := fakeHost(t, f)
-		s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := create(t, h, sandbox.Spec{Image: "debian", Key: "k"})
 		name := f.Containers[s.Instance].Name
 		if err := h.Delete(t.Context(), s); err != nil {
 			t.Fatal(err)
@@ -529,9 +504,7 @@ func TestIdle(t *testing.T) {
 			h := fakeHost(t, f, func(c *docker.Config) {
 				c.Agent = &fakeAgent{keys: map[string]string{}, status: tt.status}
 			})
-			if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Idle: tt.idle}); err != nil {
-				t.Fatal(err)
-			}
+			create(t, h, sandbox.Spec{Image: "debian", Idle: tt.idle})
 			removed, err := h.Prune(t.Context(), false)
 			if err != nil || (len(removed) == 1) != tt.want {
 				t.Errorf("removed %+v, %v, want removal: %v", removed, err, tt.want)
@@ -545,13 +518,8 @@ func TestReap(t *testing.T) {
 	t.Parallel()
 	f := dockertest.New(t)
 	h := fakeHost(t, f)
-	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", TTL: time.Nanosecond}); err != nil {
-		t.Fatal(err)
-	}
-	kept, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	create(t, h, sandbox.Spec{Image: "debian", TTL: time.Nanosecond})
+	kept := create(t, h, sandbox.Spec{Image: "debian", TTL: time.Hour})
 	f.Lock()
 	f.FailAt, f.Fault = 1, dockertest.Down
 	before := len(f.Calls)
@@ -600,10 +568,7 @@ func TestStartRestored(t *testing.T) {
 	var state string
 	f := dockertest.New(t)
 	h := fakeHost(t, f, func(c *docker.Config) { state = c.StateDir })
-	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, sandbox.Spec{Image: "debian"})
 	run := filepath.Join(state, "sandboxes", s.ID, "run")
 	if err := errors.Join(h.Stop(t.Context(), s, 0), os.RemoveAll(run)); err != nil {
 		t.Fatal(err)
@@ -624,10 +589,7 @@ func TestStartWithoutSocket(t *testing.T) {
 	f := dockertest.New(t)
 	h := fakeHost(t, f, func(c *docker.Config) { state = c.StateDir })
 	spec := sandbox.Spec{Image: "debian", Key: "k"}
-	s, err := h.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, spec)
 	socket := filepath.Join(state, "sandboxes", s.ID, "run", "sock")
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)
@@ -654,10 +616,7 @@ func TestStartThatFails(t *testing.T) {
 	f := dockertest.New(t)
 	h := fakeHost(t, f, func(c *docker.Config) { c.Agent = agent })
 	spec := sandbox.Spec{Image: "debian", Key: "k"}
-	s, err := h.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, spec)
 	if err := h.Stop(t.Context(), s, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -665,7 +624,7 @@ func TestStartThatFails(t *testing.T) {
 	if err := h.Start(t.Context(), s); err == nil || !strings.Contains(err.Error(), "no shell today") {
 		t.Errorf("got %v", err)
 	}
-	if s, err = h.Get(t.Context(), s.ID); err != nil || s.State != sandbox.Stopped {
+	if s, err := h.Get(t.Context(), s.ID); err != nil || s.State != sandbox.Stopped {
 		t.Errorf("after a start that failed: got %+v, %v, want it stopped", s, err)
 	}
 	agent.fail(nil)
@@ -675,9 +634,7 @@ func TestStartThatFails(t *testing.T) {
 	if err := f.Run(s.Instance); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Create(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
+	create(t, h, spec)
 	if agent.claimed() != 1 {
 		t.Error("the sandbox of the key runs and has no owner")
 	}
@@ -689,10 +646,7 @@ func TestUnreachable(t *testing.T) {
 	f := dockertest.New(t)
 	state := t.TempDir()
 	h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
-	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, sandbox.Spec{Image: "debian"})
 	f.Lock()
 	f.FailAt, f.Fault = 1, dockertest.Down
 	f.Unlock()
@@ -723,14 +677,8 @@ func TestPruneServers(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "server")
 	testhelp.WriteFile(t, other, "another program", 0o700)
 	newer := fakeHost(t, f, func(c *docker.Config) { c.Servers = map[string]string{runtime.GOARCH: other} })
-	old, err := older.Create(t.Context(), sandbox.Spec{Image: "debian"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := newer.Create(t.Context(), sandbox.Spec{Image: "debian"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := create(t, older, sandbox.Spec{Image: "debian"})
+	made := create(t, newer, sandbox.Spec{Image: "debian"})
 	for _, end := range []func() error{
 		func() error { return nil },
 		func() error { return newer.Delete(t.Context(), made) },

@@ -69,10 +69,7 @@ func TestAttackSecretSeen(t *testing.T) {
 		c.Progress = func(id string, at sandbox.State, waiting string) { fmt.Fprintln(log, id, at, waiting) }
 	})
 	spec := sandbox.Spec{Image: "debian", Key: "k", Policy: withSecret(t, hidden)}
-	s, err := h.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, spec)
 	conf := confOf(t, state, s.ID)
 	if conf.Policy.Secrets[0].Value != hidden || !strings.Contains(string(conf.CA.Key), "PRIVATE KEY") {
 		t.Errorf("the file has %+v", conf)
@@ -160,10 +157,7 @@ func TestSecretInPool(t *testing.T) {
 	agent, state := &fakeAgent{keys: map[string]string{}}, ""
 	h := fakeHost(t, f, withRoots(t), func(c *docker.Config) { c.Agent, state = agent, c.StateDir })
 	spec := sandbox.Spec{Image: "debian", Policy: withSecret(t, hidden)}
-	pool, err := sandbox.NewPool(t.Context(), h, "warm", spec, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := newPool(t, h, spec, 1)
 	fillOnce(t, h, pool, 1)
 	all, err := h.List(t.Context())
 	if err != nil || len(all) != 1 {
@@ -209,10 +203,7 @@ func TestSecretRefused(t *testing.T) {
 		}
 	}
 	says("network policies can have no secrets")
-	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
 	set := func() error {
 		_, err := h.SetNetwork(t.Context(), s, func(n *sandbox.Network) error { n.Policy = *spec.Policy; return nil })
 		return err

@@ -28,10 +28,7 @@ import (
 func egressHost(t *testing.T, f *dockertest.Engine) (h *docker.Host, s *sandbox.Sandbox, state string) {
 	t.Helper()
 	h = fakeHost(t, f, func(c *docker.Config) { state = c.StateDir })
-	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModeAllowlist}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = create(t, h, sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModeAllowlist}})
 	return h, s, state
 }
 
@@ -146,10 +143,7 @@ func TestEgressNames(t *testing.T) {
 				agent.status.NamesProblem = problem
 			}
 			h := fakeHost(t, f, func(c *docker.Config) { c.Agent = agent })
-			s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}, NoNames: tc.off})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := create(t, h, sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}, NoNames: tc.off})
 			f.Lock()
 			dns := len(f.Containers[s.Instance].Host.DNS)
 			f.Unlock()
@@ -191,10 +185,7 @@ func TestEgressFirst(t *testing.T) {
 	t.Parallel()
 	state, agent := "", &fakeAgent{keys: map[string]string{}}
 	h := fakeHost(t, dockertest.New(t), func(c *docker.Config) { c.Agent, state = agent, c.StateDir })
-	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
 	var asked []int64
 	agent.setAsked(func() { asked = append(asked, generation(t, state, s.ID)) })
 	n, err := h.SetNetwork(t.Context(), s, func(n *sandbox.Network) error { n.Policy.Mode = egress.ModeNoNetwork; return nil })
@@ -369,10 +360,7 @@ func TestEgressCatchesUp(t *testing.T) {
 	t.Parallel()
 	f := dockertest.New(t)
 	h, s, state := egressHost(t, f)
-	torn, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	torn := create(t, h, sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
 	conf := func(id string) string { return filepath.Join(state, "egress/conf", id+".json") }
 	testhelp.WriteFile(t, conf(torn.ID), "torn", 0o600)
 	testhelp.WriteFile(t, conf(s.ID), `{"generation":2,"policy":{"mode":"no-network"}}`, 0o600)
@@ -391,10 +379,7 @@ func TestEgressSame(t *testing.T) {
 	f := dockertest.New(t)
 	state := ""
 	h := fakeHost(t, f, withRoots(t), func(c *docker.Config) { state = c.StateDir })
-	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: withSecret(t, hidden)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, sandbox.Spec{Image: "debian", Policy: withSecret(t, hidden)})
 	for _, tt := range []struct {
 		change     func(p *egress.Policy)
 		generation int64
@@ -459,9 +444,7 @@ func TestEgressReplaced(t *testing.T) {
 	h, s, state := egressHost(t, f) // without a version
 	create := func(h *docker.Host) string {
 		t.Helper()
-		if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}}); err != nil {
-			t.Fatal(err)
-		}
+		create(t, h, sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
 		return proxyOf(f).ID
 	}
 	of := func(version string) *docker.Host {

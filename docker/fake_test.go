@@ -139,3 +139,21 @@ func fakeHost(t *testing.T, f *dockertest.Engine, change ...func(*docker.Config)
 	})
 	return h
 }
+
+func create(t *testing.T, h *docker.Host, spec sandbox.Spec) *sandbox.Sandbox {
+	t.Helper()
+	s, err := h.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newPool(t *testing.T, h *docker.Host, spec sandbox.Spec, size int) *sandbox.Pool {
+	t.Helper()
+	pool, err := sandbox.NewPool(t.Context(), h, "warm", spec, size, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}

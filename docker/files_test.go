@@ -34,10 +34,7 @@ func TestCopyIntoStopped(t *testing.T) {
 	t.Parallel()
 	engine := dockertest.New(t)
 	h := fakeHost(t, engine)
-	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, sandbox.Spec{Image: "debian"})
 	for _, step := range []struct {
 		do   func() error
 		want string
@@ -84,10 +81,8 @@ func TestCopyIntoRunning(t *testing.T) {
 		}
 	}
 	engine.Serve = func(string) http.Handler { return http.HandlerFunc(answer) }
-	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, h, sandbox.Spec{Image: "debian"})
+	var err error
 	if key, err = s.Key(); err != nil {
 		t.Fatal(err)
 	}

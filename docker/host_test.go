@@ -56,9 +56,7 @@ func TestStateIsClosedToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := fakeHost(t, dockertest.New(t), func(c *docker.Config) { c.StateDir = state })
-	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"}); err != nil {
-		t.Fatal(err)
-	}
+	create(t, h, sandbox.Spec{Image: "debian"})
 	err := filepath.WalkDir(state, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -83,10 +81,7 @@ func TestControllers(t *testing.T) {
 	one := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
 	same := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
 	other := fakeHost(t, f)
-	s, err := one.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := create(t, one, sandbox.Spec{Image: "debian", Key: "k"})
 	if got, err := same.Get(t.Context(), s.ID); err != nil || got.Instance != s.Instance {
 		t.Errorf("the same controller: got %v, %v", got, err)
 	}
@@ -103,10 +98,7 @@ func TestGetAmbiguous(t *testing.T) {
 	h := fakeHost(t, dockertest.New(t))
 	first := map[byte]bool{} // digits that ids begin with
 	for i := 0; ; i++ {
-		s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: fmt.Sprint(i)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := create(t, h, sandbox.Spec{Image: "debian", Key: fmt.Sprint(i)})
 		if first[s.ID[0]] {
 			if _, err := h.Get(t.Context(), s.ID[:1]); !errors.Is(err, sandbox.ErrAmbiguous) {
 				t.Errorf("got %v, want ErrAmbiguous", err)

@@ -55,10 +55,7 @@ func TestNamesAreUnique(t *testing.T) {
 			hosts := []*docker.Host{fakeHost(t, f, shared), fakeHost(t, f, shared)}
 			var pools []*sandbox.Pool
 			for _, h := range hosts {
-				pool, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian"}, 3, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				pool := newPool(t, h, sandbox.Spec{Image: "debian"}, 3)
 				pools = append(pools, pool)
 			}
 			fillOnce(t, hosts[0], pools[0], 3)
@@ -104,10 +101,7 @@ func TestControllersShareNoKey(t *testing.T) {
 	var made []*sandbox.Sandbox
 	for range 2 {
 		h := fakeHost(t, f)
-		s, err := h.Create(t.Context(), spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := create(t, h, spec)
 		hosts, made = append(hosts, h), append(made, s)
 	}
 	if made[0].Instance == made[1].Instance {
@@ -133,10 +127,7 @@ func TestContainerOfEarlierVersion(t *testing.T) {
 	f := dockertest.New(t)
 	h := fakeHost(t, f)
 	spec := sandbox.Spec{Image: "debian", Key: "k"}
-	made, err := h.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := create(t, h, spec)
 	f.Lock()
 	f.Containers[made.Instance].Name = "actiond-" + made.ID
 	f.Unlock()

@@ -36,10 +36,7 @@ func TestUserIDsAreDistinct(t *testing.T) {
 	state := t.TempDir()
 	shared := func(c *docker.Config) { c.StateDir = state; c.UserIDs = docker.IDRange{First: 500, Last: 511} }
 	hosts := []*docker.Host{fakeHost(t, f, shared), fakeHost(t, f, shared)}
-	pool, err := sandbox.NewPool(t.Context(), hosts[0], "warm", sandbox.Spec{Image: "i"}, 4, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := newPool(t, hosts[0], sandbox.Spec{Image: "i"}, 4)
 	fillOnce(t, hosts[0], pool, 4)
 	all := make([]*sandbox.Sandbox, 12)
 	var group sync.WaitGroup
@@ -94,10 +91,7 @@ func TestUserIDsOfOthers(t *testing.T) {
 	f := dockertest.New(t)
 	two := func(c *docker.Config) { c.UserIDs = docker.IDRange{First: 500, Last: 501} }
 	one, other := fakeHost(t, f, two), fakeHost(t, f, two)
-	a, err := one.Create(t.Context(), sandbox.Spec{Image: "i"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := create(t, one, sandbox.Spec{Image: "i"})
 	b, err := other.Create(t.Context(), sandbox.Spec{Image: "i"})
 	if err != nil || a.User == b.User {
 		t.Errorf("two controllers: %s and %s, %v", a.User, b.User, err)
@@ -127,10 +121,7 @@ func TestTornNote(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	h := fakeHost(t, dockertest.New(t), func(c *docker.Config) { c.StateDir = state })
-	torn, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "torn"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	torn := create(t, h, sandbox.Spec{Image: "i", Key: "torn"})
 	testhelp.WriteFile(t, filepath.Join(state, "sandboxes", torn.ID, "claim"), "", 0o600)
 	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Name: "other"}); err != nil {
 		t.Errorf("another: %v", err)
@@ -157,10 +148,7 @@ func TestTornNote(t *testing.T) {
 func TestUserIDIsNoPartOfTheHash(t *testing.T) {
 	t.Parallel()
 	h := fakeHost(t, dockertest.New(t))
-	a, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "k"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := create(t, h, sandbox.Spec{Image: "i", Key: "k"})
 	if b, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "k"}); err != nil || a.ID != b.ID || a.User != b.User {
 		t.Errorf("got %v and %v, %v", a, b, err)
 	}
@@ -194,10 +182,7 @@ func TestWhatDecidesTheUserID(t *testing.T) {
 			f := dockertest.New(t)
 			h := fakeHost(t, f)
 			tt.spec.Image = "i"
-			s, err := h.Create(t.Context(), tt.spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := create(t, h, tt.spec)
 			got := userOf(f, s)
 			inRange := len(got) == 5 && got >= "40000" && got <= "59999"
 			if (tt.want == "" && !inRange) || (tt.want != "" && got != tt.want) {
