@@ -29,10 +29,7 @@ func TestDockerAgentAgainstServer(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
 	s := create(t, h, sandbox.Spec{Image: image(t, debianImage)})
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	const server = `S=$(for p in /proc/[0-9]*; do read -r n < $p/comm; test "$n" = server && echo ${p#/proc/}; done); `
 	for _, tt := range []struct {
 		name, command string
@@ -81,10 +78,7 @@ func TestDockerKeys(t *testing.T) {
 	h := testHost(t)
 	a := create(t, h, sandbox.Spec{Image: image(t, busyboxImage)})
 	b := create(t, h, sandbox.Spec{Image: busyboxImage})
-	keyA, err := a.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	keyA := keyOf(t, a)
 	for name, key := range map[string]string{"none": "", "of another sandbox": keyA, "wrong": strings.Repeat("0", len(keyA))} {
 		if _, err := runIn(t.Context(), b.Dial, key, "true"); err == nil || !strings.Contains(err.Error(), "403") {
 			t.Errorf("key %s: got %v, want 403", name, err)
@@ -194,10 +188,7 @@ func TestDockerBombs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := create(t, h, sandbox.Spec{Image: image(t, debianImage), Memory: 128 << 20, Pids: 128})
-			key, err := s.Key()
-			if err != nil {
-				t.Fatal(err)
-			}
+			key := keyOf(t, s)
 			if _, err := runIn(t.Context(), s.Dial, key, tt.command); err != nil {
 				t.Logf("the action: %v", err) // it may fail; the server must live
 			}
@@ -218,10 +209,7 @@ func TestDockerAllProcesses(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
 	s := create(t, h, sandbox.Spec{Image: image(t, debianImage), Pids: 128})
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	if got, _ := run(t, s, "(while :; do sleep 1000 & done) >/dev/null 2>&1 & sleep 3; echo full"); !strings.Contains(got, "full") {
 		t.Logf("got %q", got) // the shell tries to fork for a while
 	}
@@ -313,10 +301,7 @@ func TestDockerSwappedMount(t *testing.T) {
 
 	// And back and forth while sandboxes are made. A server that began before the
 	// mount was checked would give root's directory to its user.
-	key, err := mallory.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, mallory)
 	swapping := make(chan struct{})
 	swap, stop := context.WithCancel(ctx)
 	go func() {

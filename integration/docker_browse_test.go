@@ -30,10 +30,7 @@ func newBrowserBox(t *testing.T, spec sandbox.Spec) *browserBox {
 	t.Helper()
 	spec.Image = image(t, browserImage)
 	s := create(t, testHost(t), spec)
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	return &browserBox{t, s, key}
 }
 
@@ -182,10 +179,7 @@ func newPortBox(t *testing.T) *browserBox {
 	t.Helper()
 	h := testHost(t, func(c *docker.Config) { c.Transport = "port" })
 	s := create(t, h, sandbox.Spec{Image: image(t, browserImage)})
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	return &browserBox{t, s, key}
 }
 

@@ -25,10 +25,7 @@ func TestDockerContract(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
 	s := create(t, h, sandbox.Spec{Image: image(t, debianImage)})
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	c, err := client.New(client.Config{BaseURL: "http://sandbox", Key: key, HTTPClient: &http.Client{Transport: transport(s)}})
 	if err != nil {
 		t.Fatal(err)
@@ -42,10 +39,7 @@ func TestDockerContract(t *testing.T) {
 func TestDockerContractOfChanges(t *testing.T) {
 	t.Parallel()
 	s := create(t, testHost(t), sandbox.Spec{Image: image(t, fullImage)})
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	c, err := client.New(client.Config{BaseURL: "http://sandbox", Key: key, HTTPClient: &http.Client{Transport: transport(s)}})
 	if err != nil {
 		t.Fatal(err)
@@ -61,10 +55,7 @@ func TestDockerReplay(t *testing.T) {
 	t.Parallel()
 	shared := exchanges.Dir(t, "..")
 	s := create(t, testHost(t), sandbox.Spec{Image: image(t, fullImage)})
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	exchanges.Replay(t, shared, "http://sandbox", key, transport(s))
 }
 

@@ -24,10 +24,7 @@ import (
 // clientOf speaks to the sandbox's server.
 func clientOf(tb testing.TB, s *sandbox.Sandbox) *client.Client {
 	tb.Helper()
-	key, err := s.Key()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	key := keyOf(tb, s)
 	c, err := client.New(client.Config{BaseURL: "http://sandbox", Key: key, HTTPClient: &http.Client{Transport: transport(s)}})
 	if err != nil {
 		tb.Fatal(err)
@@ -140,10 +137,7 @@ func TestDockerFloods(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
 	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Memory: 128 << 20})
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	run(t, s, "lives=same")
 	for _, tt := range []struct {
 		name   string

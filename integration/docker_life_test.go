@@ -184,10 +184,7 @@ func TestDockerKilledInside(t *testing.T) {
 	ctx := t.Context()
 	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage)})
 	run(t, s, "echo kept > /workspace/file")
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := runIn(ctx, s.Dial, key, "touch /tmp/begun; sleep 1000")

@@ -69,10 +69,7 @@ func TestDockerNetworkNames(t *testing.T) {
 	expect("httpd -p 80 -h /", "Address", 1)
 	expect("httpd -p 127.0.0.1:80 -h /etc", "", 0)
 	expect("wget -q -O - http://127.0.0.1/resolv.conf", "nameserver", 0)
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	c, err := agent.Client(s.Dial, key)
 	if err != nil {
 		t.Fatal(err)

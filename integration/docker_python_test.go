@@ -16,10 +16,7 @@ import (
 func TestDockerPythonPath(t *testing.T) {
 	t.Parallel()
 	s := create(t, testHost(t), sandbox.Spec{Image: image(t, debianImage)})
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	program := filepath.Join(t.TempDir(), "python")
 	testhelp.WriteFile(t, program, "#!/bin/sh\n", 0o755)
 	asRoot := func(command string) func() {

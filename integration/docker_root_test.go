@@ -85,10 +85,7 @@ func TestDockerRootAttacks(t *testing.T) {
 	if found, err := h.Get(t.Context(), s.ID); err != nil || !found.AllowRoot {
 		t.Errorf("got %+v, %v: want that root is allowed", found, err)
 	}
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	id := map[string]any{"action": map[string]any{"action": "exec", "args": map[string]any{"command": "id -u", "user": "root"}}}
 	for path, body := range map[string]any{
 		"/execute_action": id,

@@ -223,10 +223,7 @@ func TestDockerNetworkSecrets(t *testing.T) {
 	// Without a writable root, and in an image without authorities, the bundle of the sandbox remains.
 	for image, spec := range map[string]sandbox.Spec{"read-only": {Image: image(t, fullImage), ReadOnly: true}, "debian": {Image: image(t, debianImage)}} {
 		s := h.box(t, spec)
-		key, err := s.Key()
-		if err != nil {
-			t.Fatal(err)
-		}
+		key := keyOf(t, s)
 		state, err := call(t.Context(), s.Dial, key, http.MethodGet, "/v1/status", nil)
 		if err != nil || !bytes.Contains(state, []byte(`"trust_problem":`)) {
 			t.Errorf("%s: %s, %v", image, state, err)
@@ -397,10 +394,7 @@ func searchSandbox(t *testing.T, s *sandbox.Sandbox, texts ...string) {
 	if err := export.Wait(); err != nil {
 		t.Error(err)
 	}
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	for _, path := range []string{"/v1/network", "/v1/status", "/v1/actions", "/metrics"} {
 		body, err := call(t.Context(), s.Dial, key, http.MethodGet, path, nil)
 		if err != nil {
@@ -470,10 +464,7 @@ func TestDockerNetworkSecretDenied(t *testing.T) {
 	t.Parallel()
 	h := newSecretHost(t)
 	s := h.box(t, sandbox.Spec{Image: image(t, fullImage)})
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyOf(t, s)
 	for command, want := range map[string]string{
 		"curl -sS https://api.example/":                                              "",
 		"curl -sS -H 'Host: evil.example' https://api.example/ https://api.example/": `{"attributed":true,"denied":[{"count":2,"host":"evil.example","port":443,"process":"curl","reason":"other host in the request"}],"more":0}`,

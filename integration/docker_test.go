@@ -230,10 +230,7 @@ func exitCode(answer map[string]any) int {
 // run runs a command in the sandbox and gives its output.
 func run(tb testing.TB, s *sandbox.Sandbox, command string) (string, int) {
 	tb.Helper()
-	key, err := s.Key()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	key := keyOf(tb, s)
 	answer, err := runIn(tb.Context(), s.Dial, key, command)
 	if err != nil {
 		tb.Fatal(err)
@@ -249,6 +246,15 @@ func create(tb testing.TB, h *docker.Host, spec sandbox.Spec) *sandbox.Sandbox {
 		tb.Fatal(err)
 	}
 	return s
+}
+
+func keyOf(tb testing.TB, s *sandbox.Sandbox) string {
+	tb.Helper()
+	key, err := s.Key()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return key
 }
 
 func TestDockerCreate(t *testing.T) {

@@ -60,16 +60,13 @@ func TestDockerUnownedMemory(t *testing.T) {
 			tt.spec.Image, tt.spec.Memory = image(t, debianImage), 96<<20
 			s := create(t, h, tt.spec)
 			before := started(t, s)
-			key, err := s.Key()
-			if err != nil {
-				t.Fatal(err)
-			}
+			key := keyOf(t, s)
 			// A program may be killed; that does not give back what it filled.
 			if _, err := runIn(t.Context(), s.Dial, key, tt.command); err != nil {
 				t.Errorf("the attack's action: %v", err)
 			}
 			text := strings.Repeat("0123456789abcde\n", 4<<20/16)
-			_, err = call(t.Context(), s.Dial, key, http.MethodPost, "/execute_action", map[string]any{"action": map[string]any{
+			_, err := call(t.Context(), s.Dial, key, http.MethodPost, "/execute_action", map[string]any{"action": map[string]any{
 				"action": "write", "args": map[string]any{"path": "/workspace/large", "content": text},
 			}})
 			if err != nil {

@@ -340,10 +340,7 @@ func TestPolicyRefused(t *testing.T) {
 func TestPolicyWithoutProxy(t *testing.T) {
 	t.Parallel()
 	w := withEgress(t, newVersionedWorld(t), true)
-	s, err := w.driver.Create(t.Context(), policySpec(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := w.create(t, policySpec(t))
 	if err := w.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), egressSpace, "egress"); err != nil {
 		t.Fatal(err)
 	}

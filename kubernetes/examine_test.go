@@ -288,10 +288,7 @@ func TestNetworkNone(t *testing.T) {
 			if err != nil || !fromPool {
 				t.Fatal(fromPool, err)
 			}
-			made, err := w.driver.Create(t.Context(), spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			made := w.create(t, spec)
 			for _, s := range []*sandbox.Sandbox{claimed, made} {
 				pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{LabelSelector: "actiond.dev/id=" + s.ID})
 				if err != nil || len(pods.Items) != 1 || pods.Items[0].Labels["actiond.dev/network"] != "none" {

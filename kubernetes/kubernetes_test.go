@@ -129,6 +129,15 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+func (w *world) create(t *testing.T, spec sandbox.Spec) *sandbox.Sandbox {
+	t.Helper()
+	s, err := w.driver.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // fail makes the calls of a kind fail; after they were carried out if done is set.
 func (w *world) fail(verb, resource string, done bool, err error) (calls *int) {
 	calls = new(int)
@@ -183,10 +192,7 @@ var spec = sandbox.Spec{Image: "image", Key: "key", Name: "first", Env: map[stri
 func TestCreate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, err := w.driver.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := w.create(t, spec)
 	if s.ID != sandbox.ID("key") || s.State != sandbox.Ready || s.Name != "first" || s.Deadline.IsZero() || s.Instance == "" {
 		t.Errorf("created %+v", *s)
 	}
@@ -220,10 +226,8 @@ func TestReadKeys(t *testing.T) {
 	w := newWorld(t)
 	keys := map[string]string{}
 	for _, name := range []string{"a", "b", "c"} {
-		s, err := w.driver.Create(t.Context(), sandbox.Spec{Image: "image", Name: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.create(t, sandbox.Spec{Image: "image", Name: name})
+		var err error
 		if keys[name], err = s.Key(); err != nil {
 			t.Fatal(err)
 		}
@@ -295,10 +299,7 @@ func TestDialFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			s, err := w.driver.Create(t.Context(), spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := w.create(t, spec)
 			pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(pods.Items) != 1 {
 				t.Fatalf("%d Pods, %v", len(pods.Items), err)
@@ -451,10 +452,7 @@ func TestGoneBeforeItsPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.status = running
-	s, err := w.driver.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := w.create(t, spec)
 	pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(pods.Items) != 1 {
 		t.Fatalf("%d Pods, %v", len(pods.Items), err)
@@ -490,10 +488,7 @@ func TestCreateAfterCrash(t *testing.T) {
 				t.Fatal("a caller without a cluster created a sandbox")
 			}
 			dead, verb = false, "" // another caller
-			s, err := w.driver.Create(t.Context(), spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := w.create(t, spec)
 			if left := w.left(t); len(left) != 2 || s.State != sandbox.Ready {
 				t.Errorf("%+v; there are %v", s, left)
 			}
@@ -599,9 +594,7 @@ func TestPruneFails(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"pods", "secrets"} {
 		w := newWorld(t)
-		if _, err := w.driver.Create(t.Context(), sandbox.Spec{Image: "image", TTL: time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
+		w.create(t, sandbox.Spec{Image: "image", TTL: time.Millisecond})
 		w.fail("delete", resource, false, apierrors.NewInternalError(errors.New("broken")))
 		if removed, err := w.driver.Prune(t.Context(), false); !errors.Is(err, sandbox.ErrUnknown) || len(removed) > 0 {
 			t.Errorf("%s: got %v, %v", resource, removed, err)
@@ -714,10 +707,7 @@ func TestClocks(t *testing.T) {
 					t.Errorf("Prune leaves %q, want %q; %v, %v", ids, want, err, listErr)
 				}
 			}
-			s, err := w.driver.Create(t.Context(), spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := w.create(t, spec)
 			about("its creation", s.Created.Add(-w.ahead), 0)
 			about("its deadline", s.Deadline, 15*time.Minute)
 			about("its server's deadline", time.Now().Add(w.agent.claims[0].TTL), 15*time.Minute)
@@ -726,15 +716,13 @@ func TestClocks(t *testing.T) {
 				return nil
 			}
 			spec.Key, spec.TTL = "slow", 0
-			slow, err := w.driver.Create(t.Context(), spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			slow := w.create(t, spec)
 			w.agent.claiming = nil
 			if err := w.driver.Renew(t.Context(), s, time.Now().Add(30*time.Minute)); err != nil {
 				t.Fatal(err)
 			}
-			if s, err = w.driver.Get(t.Context(), s.ID); err != nil {
+			s, err := w.driver.Get(t.Context(), s.ID)
+			if err != nil {
 				t.Fatal(err)
 			}
 			about("its new deadline", s.Deadline, 30*time.Minute)
@@ -924,13 +912,10 @@ func TestCheck(t *testing.T) {
 func TestPlacement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, err := w.driver.Create(t.Context(), sandbox.Spec{
+	s := w.create(t, sandbox.Spec{
 		Image: "image", PullSecrets: []string{"registry", "other.registry"}, NodeSelector: map[string]string{"kubernetes.io/arch": "amd64"},
 		Tolerations: []string{"gpu", "team=a", "example.com/spot:NoSchedule", "dedicated=agents:NoExecute", "empty="},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{LabelSelector: "actiond.dev/id=" + s.ID})
 	if err != nil || len(pods.Items) != 1 {
 		t.Fatal(pods, err)
@@ -985,15 +970,12 @@ func TestContexts(t *testing.T) {
 func TestStats(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, err := w.driver.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := w.create(t, spec)
 	at := time.Unix(100, 0)
 	w.agent.usage = []sandbox.Stats{{Time: at, CPU: 10, Memory: 5}, {Time: at.Add(2 * time.Second), CPU: 13, Memory: 6}}
 	var got []sandbox.Stats
 	enough := errors.New("enough")
-	err = w.driver.Stats(t.Context(), s, true, func(u sandbox.Stats) error {
+	err := w.driver.Stats(t.Context(), s, true, func(u sandbox.Stats) error {
 		if got = append(got, u); len(got) == 2 {
 			return enough
 		}
@@ -1018,10 +1000,7 @@ func TestStats(t *testing.T) {
 func TestLostNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, err := w.driver.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := w.create(t, spec)
 	report := func(status corev1.ConditionStatus, reason string) {
 		list, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -1062,10 +1041,7 @@ func TestRemovalOnLostNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			s, err := w.driver.Create(t.Context(), spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := w.create(t, spec)
 			list, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -1187,9 +1163,7 @@ func TestRequests(t *testing.T) {
 				return true, &networkingv1.NetworkPolicyList{Items: []networkingv1.NetworkPolicy{deny}}, nil
 			})
 			w.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) { return true, w.starts(t), nil })
-			if _, err := w.driver.Create(t.Context(), tt.spec); err != nil {
-				t.Fatal(err)
-			}
+			w.create(t, tt.spec)
 			var got []string
 			for _, a := range w.Actions() {
 				got = append(got, a.GetVerb()+" "+a.GetResource().Resource)
@@ -1205,10 +1179,7 @@ func TestRequests(t *testing.T) {
 func TestFollowWithoutQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, err := w.driver.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := w.create(t, spec)
 	w.fail("create", "*", false, apierrors.NewForbidden(corev1.Resource("secrets"), "s", errors.New("exceeded quota: small, requested: count/secrets=1")))
 	if again, err := w.driver.Create(t.Context(), spec); err != nil || again.Instance != s.Instance {
 		t.Errorf("the same key: %+v, %v", again, err)

@@ -121,9 +121,7 @@ func TestGatewayKey(t *testing.T) {
 			t.Errorf("keys of %d and %d characters, which differ: %v", len(first), len(key), key != first)
 		}
 	}
-	if _, err := w.driver.Create(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
+	w.create(t, spec)
 	for _, bad := range []string{"", "A", "../x", "sandbox-" + sandbox.ID("key")} {
 		if key, err := w.driver.GatewayKey(t.Context(), bad); err == nil {
 			t.Errorf("the Secret %q is taken: a key of %d characters", bad, len(key))

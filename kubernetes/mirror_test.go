@@ -79,10 +79,7 @@ func TestMirror(t *testing.T) {
 	for range 20 {
 		bare := spec
 		bare.Key, bare.Name = "", ""
-		s, err := w.driver.Create(t.Context(), bare)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.create(t, bare)
 		deadline := time.Now().Add(time.Hour).UTC()
 		if err := w.driver.Renew(t.Context(), s, deadline); err != nil {
 			t.Fatal(err)
@@ -195,9 +192,7 @@ func TestEventsEnd(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.driver.Events(t.Context(), func(sandbox.Event) error { return enough }) }()
 	until(t, "the mirror", func() bool { return w.driver.Mirrors(false) })
-	if _, err := w.driver.Create(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
+	w.create(t, spec)
 	if err := <-ended; !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
 	}
@@ -214,9 +209,7 @@ func TestPruneFromMirror(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Nanosecond, time.Hour, time.Hour} {
 		each := spec
 		each.Key, each.Name, each.TTL = "", "", ttl
-		if _, err := w.driver.Create(t.Context(), each); err != nil {
-			t.Fatal(err)
-		}
+		w.create(t, each)
 	}
 	w.ClearActions()
 	var removed []sandbox.Removal
@@ -242,10 +235,7 @@ func TestPruneLooksAgain(t *testing.T) {
 	w := newVersionedWorld(t)
 	brief := spec
 	brief.TTL = time.Nanosecond
-	s, err := w.driver.Create(t.Context(), brief)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := w.create(t, brief)
 	pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
