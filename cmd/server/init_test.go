@@ -28,7 +28,7 @@ func TestInitSetUp(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]int{"os": 2, "net/http": 1, "github.com/prometheus/client_golang/prometheus": 1, "github.com/xuri/excelize/v2": 1} {
+	for name, want := range map[string]int{"os": 2, "net/http": 1, "github.com/prometheus/client_golang/prometheus": 1, "github.com/modelcontextprotocol/go-sdk/mcp": 1} {
 		if got := strings.Count(traces.String(), "init "+name+" @"); got != want {
 			t.Errorf("%s was set up %d times, want %d", name, got, want)
 		}

@@ -123,7 +123,7 @@ func sheets(tb testing.TB) string {
 	return out.String()
 }
 
-const sheetsText = "## Sheet1\n\n| name | when |\n| --- | --- |\n| a\\|b c | 03-15-23 |  | TRUE |\n\n## Empty one"
+const sheetsText = "## Sheet1\n\n| name | when |\n| --- | --- |\n| a\\|b c | 2023-03-15 |  | TRUE |\n\n## Empty one"
 
 // pdf returns a document of pages with these contents.
 func pdf(contents ...string) string {
@@ -213,7 +213,8 @@ func TestDamaged(t *testing.T) {
 		{"a missing slide", ".pptx", office(map[string]string{"ppt/presentation.xml": `<p xmlns:r="r"><sldId r:id="x"/></p>`}), "its part  is missing"},
 		{"no PDF", ".pdf", "text", "it is not a PDF file: it has no header"},
 		{"half a PDF", ".pdf", paper[:200], "it is not a whole PDF file: it has no end"},
-		{"no sheet", ".xlsx", "text", "zip: not a valid zip file"},
+		{"no sheet", ".xlsx", "text", "it is not a zip archive, as documents of Office are: zip: not a valid zip file"},
+		{"half a sheet", ".xlsx", workbook("0", "<row>", "", ""), "its part xl/s.xml: XML syntax error on line 1: element <row> closed by </sheetData>"},
 		{"no notebook", ".ipynb", "[]", "it is not a notebook: json: cannot unmarshal array into Go value of type document.notebook"},
 		{"an old notebook", ".ipynb", `{"worksheets":[]}`, "it is not a notebook of format 4: it has no cells"},
 		{"another kind", ".odt", "", "documents of this kind are not converted"},
@@ -255,8 +256,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// What our own readers say is text within its limits, whatever the document is. The libraries that read PDF and XLSX
-// have no limits, and are bounded by the worker.
+// What our own readers say is text within its limits, whatever the document is. The library that reads PDF has no
+// limits, and is bounded by the worker.
 func FuzzConvert(f *testing.F) {
 	kinds := []string{".docx", ".pptx", ".csv", ".tsv", ".ipynb"}
 	for i, data := range []string{word, slides, "a;b\n\"x;y\";\"1\n2\"\n", "a\tb", notebook} {

@@ -3,50 +3,253 @@ package document
 import (
 	"bufio"
 	"encoding/csv"
+	"encoding/xml"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
-
-	"github.com/xuri/excelize/v2"
 )
 
+// xlsx is the state of reading a workbook.
+type xlsx struct {
+	*archive
+	o       *output
+	shared  []string // texts that cells name by their index
+	layouts []string // of dates, by the index of a cell's style; "" for other numbers
+	is1904  bool     // dates count from 1904
+
+	cells []string // of the row
+	cell  struct {
+		column       int // from 1
+		kind, layout string
+		value        richText
+	}
+	table table
+}
+
 func readXLSX(in io.ReaderAt, size int64, o *output) error {
-	// Both limits are the same, so that nothing is written to files.
-	f, err := excelize.OpenReader(io.NewSectionReader(in, 0, size),
-		excelize.Options{UnzipSizeLimit: maxParts, UnzipXMLSizeLimit: maxParts})
+	a, err := openArchive(in, size)
 	if err != nil {
 		return err
 	}
-	for _, name := range f.GetSheetList() {
-		if err := o.block("## " + strings.Join(strings.Fields(name), " ")); err != nil {
+	x := &xlsx{archive: a, o: o}
+	const main = "xl/workbook.xml"
+	links, err := a.relations(main)
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		switch part := link.target; {
+		case a.parts[part] == nil: // programs for sheets do without it
+		case link.kind == "sharedStrings":
+			err = x.readTexts(part)
+		case link.kind == "styles":
+			err = x.readStyles(part)
+		}
+		if err != nil {
 			return err
 		}
-		if err := readSheet(f, name, o); err != nil {
+	}
+	type sheet struct {
+		name string
+		relation
+	}
+	var sheets []sheet
+	err = a.walk(main, handler{start: func(e xml.StartElement) error {
+		switch e.Name.Local {
+		case "workbookPr":
+			x.is1904 = isTrue(attr(e, "date1904"))
+		case "sheet":
+			if len(sheets) < maxPages {
+				sheets = append(sheets, sheet{attr(e, "name"), links[relationID(e)]})
+			}
+		}
+		return nil
+	}})
+	if err != nil {
+		return err
+	}
+	for _, s := range sheets {
+		if err := o.block("## " + strings.Join(strings.Fields(s.name), " ")); err != nil {
+			return err
+		}
+		if s.kind != "worksheet" || a.parts[s.target] == nil { // a chart, or damage
+			err = o.block("This sheet has no cells.")
+		} else {
+			x.table = table{o: o}
+			err = a.walk(s.target, handler{start: x.start, end: x.end, text: x.text})
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func readSheet(f *excelize.File, name string, o *output) error {
-	rows, err := f.Rows(name)
-	if err != nil {
-		return o.block("This sheet has no cells: " + err.Error() + ".") // a chart
+// readTexts reads the texts that cells share.
+func (x *xlsx) readTexts(part string) error {
+	var text richText
+	return x.walk(part, handler{
+		start: func(e xml.StartElement) error { text.start(e.Name.Local); return nil },
+		end: func(name string) error {
+			text.end(name)
+			if name == "si" {
+				x.shared = append(x.shared, unescape(text.String()))
+				text.Reset()
+			}
+			return nil
+		},
+		text: func(s string) error { text.add(s); return nil },
+	})
+}
+
+// richText collects the parts of a text. Parts without one say how it is pronounced.
+type richText struct {
+	strings.Builder
+	inText, isSpoken bool
+}
+
+func (t *richText) start(name string) {
+	t.inText = (name == "t" || name == "v") && !t.isSpoken
+	t.isSpoken = t.isSpoken || name == "rPh"
+}
+
+func (t *richText) end(name string) { t.inText, t.isSpoken = false, t.isSpoken && name != "rPh" }
+
+func (t *richText) add(s string) {
+	if t.inText {
+		_, _ = t.WriteString(s) // never fails
 	}
-	t := table{o: o}
-	for rows.Next() {
-		cells, err := rows.Columns()
-		if err != nil {
-			return err
+}
+
+// maxFormat is how long a format is in a sheet at most.
+const maxFormat = 255
+
+// readStyles reads the formats of numbers.
+func (x *xlsx) readStyles(part string) error {
+	own := map[string]string{}
+	inCells := false
+	return x.walk(part, handler{
+		start: func(e xml.StartElement) error {
+			switch id := attr(e, "numFmtId"); e.Name.Local {
+			case "numFmt":
+				if format := attr(e, "formatCode"); len(format) <= maxFormat {
+					own[id] = format
+				}
+			case "cellXfs":
+				inCells = true
+			case "xf":
+				if !inCells {
+					break
+				}
+				format, ok := own[id]
+				if n, err := strconv.Atoi(id); err == nil && !ok {
+					format = builtInDates[n]
+				}
+				x.layouts = append(x.layouts, dateLayout(format))
+			}
+			return nil
+		},
+		end: func(name string) error {
+			inCells = inCells && name != "cellXfs"
+			return nil
+		},
+	})
+}
+
+func (x *xlsx) start(e xml.StartElement) error {
+	c := &x.cell
+	c.value.start(e.Name.Local)
+	switch e.Name.Local {
+	case "row":
+		x.cells, c.column = nil, 0
+	case "c":
+		c.kind, c.column = attr(e, "t"), c.column+1
+		if column := columnOf(attr(e, "r")); column > 0 {
+			c.column = column
 		}
-		if strings.TrimSpace(strings.Join(cells, "")) == "" {
-			continue
+		c.layout = ""
+		if i, err := strconv.Atoi(attr(e, "s")); err == nil && i >= 0 && i < len(x.layouts) {
+			c.layout = x.layouts[i]
 		}
-		if err := t.row(cells); err != nil {
-			return err
+		c.value.Reset()
+	}
+	return nil
+}
+
+func (x *xlsx) text(s string) error {
+	x.cell.value.add(s)
+	return nil
+}
+
+func (x *xlsx) end(name string) error {
+	x.cell.value.end(name)
+	switch name {
+	case "c":
+		n, text := min(max(x.cell.column, 1), maxColumns+1), x.shown() // the table shows that there are more
+		if text != "" {
+			x.cells = append(x.cells, make([]string, max(0, n-len(x.cells)))...)
+			x.cells[n-1] = text
+		}
+	case "row":
+		if strings.TrimSpace(strings.Join(x.cells, "")) != "" {
+			return x.table.row(x.cells)
 		}
 	}
-	return errors.Join(rows.Error(), rows.Close())
+	return nil
+}
+
+// shown returns the text of a cell. Numbers are in full: a model reads 0.125 and 2024-02-29, where a person sees 13% and 29-Feb.
+func (x *xlsx) shown() string {
+	value := x.cell.value.String()
+	switch x.cell.kind {
+	case "b":
+		return strings.ToUpper(strconv.FormatBool(isTrue(value)))
+	case "s":
+		i, err := strconv.Atoi(strings.TrimSpace(value))
+		if err != nil || i < 0 || i >= len(x.shared) {
+			return value
+		}
+		return x.shared[i]
+	case "inlineStr":
+		return unescape(value)
+	case "", "n":
+		return showNumber(value, x.cell.layout, x.is1904)
+	}
+	return value // a text of a formula, an error, a date of ISO 8601
+}
+
+// isTrue reads a truth value of XML Schema.
+func isTrue(s string) bool { return s == "1" || s == "true" }
+
+// columnOf returns the column of a cell such as "AB12", from 1, and 0 where there is none.
+func columnOf(cell string) (n int) {
+	for _, r := range cell {
+		if r < 'A' || r > 'Z' || n > 1<<14 {
+			break
+		}
+		n = n*26 + int(r-'A') + 1
+	}
+	return n
+}
+
+// unescape replaces _xHHHH_, which stands in a text for a character that XML cannot hold.
+func unescape(s string) string {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(s, "_x")
+		out.WriteString(before)
+		if !found {
+			return out.String()
+		}
+		s = rest
+		if code, err := strconv.ParseUint(rest[:min(4, len(rest))], 16, 16); err == nil && strings.HasPrefix(rest[4:], "_") {
+			out.WriteRune(rune(code))
+			s = rest[5:]
+		} else {
+			out.WriteString("_x")
+		}
+	}
 }
 
 func readCSV(in io.ReaderAt, size int64, o *output) error {
