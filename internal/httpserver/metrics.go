@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
@@ -18,7 +19,7 @@ type Metrics struct {
 	requests       *prometheus.CounterVec
 	received, sent prometheus.Counter
 	registry       *prometheus.Registry
-	scrapes        http.Handler
+	scrapes        func() http.Handler
 }
 
 // NewMetrics returns metrics whose names begin with prefix, and those of the build, of the
@@ -39,10 +40,13 @@ func NewMetrics(prefix, version string, more ...prometheus.Collector) *Metrics {
 	})
 	build.Set(1)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.requests, m.received, m.sent, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(m.requests, m.received, m.sent, build)
 	registry.MustRegister(more...)
 	m.registry = registry
-	m.scrapes = promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, EnableOpenMetrics: true})
+	m.scrapes = sync.OnceValue(func() http.Handler { // a start does not need it
+		registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		return promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, EnableOpenMetrics: true})
+	})
 	return m
 }
 
@@ -51,7 +55,7 @@ func (m *Metrics) Register(more ...prometheus.Collector) { m.registry.MustRegist
 
 // Serve responds with all metrics.
 func (m *Metrics) Serve(w http.ResponseWriter, r *http.Request) error {
-	m.scrapes.ServeHTTP(w, r)
+	m.scrapes().ServeHTTP(w, r)
 	return nil
 }
 

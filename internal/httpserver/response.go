@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -59,9 +60,9 @@ func WriteJSON(w http.ResponseWriter, status int, v any, encode func(any) ([]byt
 // Document returns a handler for an OpenAPI document. Clients that send its Etag get
 // status 304.
 func Document(document []byte) Handler {
-	etag := fmt.Sprintf(`"%x"`, sha256.Sum256(document))
+	etag := sync.OnceValue(func() string { return fmt.Sprintf(`"%x"`, sha256.Sum256(document)) })
 	return func(w http.ResponseWriter, r *http.Request) error {
-		w.Header().Set("Etag", etag)
+		w.Header().Set("Etag", etag())
 		w.Header().Set("Content-Type", "application/yaml")
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(document))
 		return nil

@@ -49,14 +49,7 @@ func Keyed(method, path string, h Handler) Route {
 func NewRouter(routes []Route, p Protocol, middlewares ...func(http.Handler) http.Handler) http.Handler {
 	mux := chi.NewRouter()
 	mux.Use(middlewares...)
-	for _, rt := range routes {
-		mux.Method(rt.Method, rt.Path, Answer(func(w http.ResponseWriter, r *http.Request) error {
-			if err := p.CheckQuery(rt.Method, rt.Path, r.URL.RawQuery); err != nil {
-				return err
-			}
-			return rt.Handle(w, r)
-		}, p.Fail))
-	}
+	// These come first, because chi passes them to all routes that there are.
 	mux.NotFound(Answer(func(http.ResponseWriter, *http.Request) error {
 		return p.Refuse(http.StatusNotFound, "Not Found")
 	}, p.Fail))
@@ -68,6 +61,14 @@ func NewRouter(routes []Route, p Protocol, middlewares ...func(http.Handler) htt
 		}
 		return p.Refuse(http.StatusMethodNotAllowed, "Method Not Allowed")
 	}, p.Fail))
+	for _, rt := range routes {
+		mux.Method(rt.Method, rt.Path, Answer(func(w http.ResponseWriter, r *http.Request) error {
+			if err := p.CheckQuery(rt.Method, rt.Path, r.URL.RawQuery); err != nil {
+				return err
+			}
+			return rt.Handle(w, r)
+		}, p.Fail))
+	}
 	return mux
 }
 
