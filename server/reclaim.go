@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	runtimemetrics "runtime/metrics"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -18,8 +19,9 @@ const (
 	longestPause = 500 * time.Millisecond
 )
 
-// SandboxMemory is how many bytes of memory the sandbox may use; 0 without a limit.
-func SandboxMemory() uint64 { return controlGroup(controlGroupDir).limit() }
+// SandboxMemory is how many bytes of memory the sandbox could use when it was first asked; 0
+// without a limit.
+var SandboxMemory = sync.OnceValue(controlGroup(controlGroupDir).limit)
 
 // reclaimer gives memory back to the system soon after requests that took much of it: the
 // kernel ends the largest process first when memory runs out, and the runtime would keep
