@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-chi/chi/v5/middleware"
-
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/channel"
@@ -178,11 +176,7 @@ func (e *events) raw(event string, data []byte) error {
 
 // flush sends the written events.
 func (e *events) flush() error {
-	w := e.w
-	if wrapped, ok := w.(middleware.WrapResponseWriter); ok {
-		w = wrapped.Unwrap() // its own Flush returns no error
-	}
-	err := http.NewResponseController(w).Flush()
+	err := http.NewResponseController(e.w).Flush()
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil
 	}

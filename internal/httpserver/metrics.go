@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -8,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -73,28 +73,78 @@ func (m *Metrics) Observe(log *slog.Logger) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			begun := time.Now()
 			w.Header()["X-Content-Type-Options"] = noSniff
-			response := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			response := &response{ResponseWriter: w}
 			defer func() { m.observed(r, response, log, time.Since(begun)) }()
 			next.ServeHTTP(response, r)
 		})
 	}
 }
 
-func (m *Metrics) observed(r *http.Request, response middleware.WrapResponseWriter, log *slog.Logger, took time.Duration) {
-	m.requests.WithLabelValues(class(response.Status()), knownMethod(r), r.Pattern).Inc()
-	m.sent.Add(float64(response.BytesWritten()))
+func (m *Metrics) observed(r *http.Request, response *response, log *slog.Logger, took time.Duration) {
+	m.requests.WithLabelValues(class(response.status), knownMethod(r), r.Pattern).Inc()
+	m.sent.Add(float64(response.bytes))
 	if !log.Enabled(r.Context(), slog.LevelDebug) {
 		return
 	}
 	log.LogAttrs(r.Context(), slog.LevelDebug, "request",
-		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", response.Status()),
-		slog.Duration("duration", took), slog.Int("bytes", response.BytesWritten()))
+		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", response.status),
+		slog.Duration("duration", took), slog.Int64("bytes", response.bytes))
 }
 
 // Begun reports whether a part of the response was sent.
 func Begun(w http.ResponseWriter) bool {
-	response, ok := w.(middleware.WrapResponseWriter)
-	return ok && response.Status() != 0
+	response, ok := w.(*response)
+	return ok && response.status != 0
+}
+
+// response counts what is sent. Package middleware of chi has such a type too, but links the
+// profiler and its templates: see homePage. The connection is found by [http.ResponseController].
+type response struct {
+	http.ResponseWriter
+	status int // 0 until the header is sent
+	bytes  int64
+}
+
+// Unwrap is for [http.ResponseController].
+func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// WriteHeader sends the header, unless it is sent. There may be any number of informational
+// ones before.
+func (r *response) WriteHeader(status int) {
+	if r.status != 0 {
+		return
+	}
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *response) Write(p []byte) (int, error) {
+	r.begin()
+	n, err := r.ResponseWriter.Write(p)
+	r.bytes += int64(n)
+	return n, err
+}
+
+// ReadFrom lets the kernel copy files to connections.
+func (r *response) ReadFrom(from io.Reader) (int64, error) {
+	r.begin()
+	n, err := io.Copy(r.ResponseWriter, from)
+	r.bytes += n
+	return n, err
+}
+
+// FlushError is for [http.ResponseController].
+func (r *response) FlushError() error {
+	r.begin()
+	return http.NewResponseController(r.ResponseWriter).Flush()
+}
+
+func (r *response) begin() {
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
+	}
 }
 
 // class returns the class of a status for metrics, such as "2xx". A WebSocket is "1xx",
