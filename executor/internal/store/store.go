@@ -4,6 +4,8 @@
 // record of the last segment is torn; [Open] cuts it. Nothing is flushed to the disk: what a power cut damages is
 // noticed when it is read, since every content is checked against its name, and is then as if it had never been kept.
 //
+// Large files lie beside them as clones, see [Store.Clone], where the file system can do that; these are not checked.
+//
 // A store has a bound and keeps space free for others. What it has no room for it refuses with [ErrFull], and stays as
 // it was; [Store.Reclaim] makes room.
 package store
@@ -69,6 +71,8 @@ type Config struct {
 	// MaxBytes bounds all segments together; 0 means a tenth of the free space and their own, at most 2 GiB. On tmpfs,
 	// which is memory, the store takes a quarter of the file system at most.
 	MaxBytes int64
+	// Clone makes a file, by its descriptor, share the content of another one; nil means the kernel's way, see ioctl_ficlone(2).
+	Clone func(dst, src int) error
 }
 
 // Store keeps contents. Its methods may be called concurrently. It owns no goroutine.
@@ -76,6 +80,8 @@ type Store struct {
 	root *os.Root // nil in memory
 	lock *os.File
 	zstd codec
+	// clone is that of the Config.
+	clone func(dst, src int) error
 
 	mu       sync.RWMutex
 	segments []*segment // in the order of their numbers; the last one grows
@@ -85,6 +91,9 @@ type Store struct {
 	segSize  int64
 	unseen   int64 // bytes written since the space was looked at
 	closed   bool
+
+	clones                 map[Sum]int64 // the sizes of the large files
+	cloneBytes, cloneBound int64         // of all, with those that are not kept yet
 
 	evictions atomic.Uint32
 }
@@ -98,7 +107,10 @@ type place struct {
 // Open opens a store, and makes its directory where it does not exist. It fails with [filelock.ErrLocked] while another
 // process has it, and with [ErrNewer].
 func Open(cfg Config) (*Store, error) {
-	s := &Store{index: map[Sum]place{}, bound: cfg.MaxBytes, unseen: checkEvery}
+	s := &Store{index: map[Sum]place{}, clones: map[Sum]int64{}, bound: cfg.MaxBytes, unseen: checkEvery, clone: cfg.Clone}
+	if s.clone == nil {
+		s.clone = unix.IoctlFileClone
+	}
 	if cfg.Dir == "" {
 		s.bound = cmp.Or(s.bound, defaultBound)
 		return s, nil
@@ -136,6 +148,8 @@ func (s *Store) open() (err error) {
 	for _, name := range names {
 		if n, err := strconv.ParseUint(strings.TrimPrefix(name, prefix), 10, 62); err == nil && name == segmentName(n) {
 			numbers = append(numbers, n)
+		} else if err := s.loadClone(name); err != nil {
+			return err
 		}
 	}
 	slices.Sort(numbers)
@@ -144,9 +158,9 @@ func (s *Store) open() (err error) {
 			return err
 		}
 	}
-	if s.bound == 0 {
-		s.bound = min((int64(system.Bavail)*system.Bsize+s.size)/defaultPart, defaultBound) //nolint:gosec // the kernel's sizes have 63 bits
-	}
+	free := int64(system.Bavail) * system.Bsize //nolint:gosec // the kernel's sizes have 63 bits
+	s.cloneBound = cmp.Or(s.bound, (free+s.cloneBytes)/clonePart)
+	s.bound = cmp.Or(s.bound, min((free+s.size)/defaultPart, defaultBound))
 	if system.Type == unix.TMPFS_MAGIC {
 		s.bound = min(s.bound, int64(system.Blocks)*system.Bsize/4) //nolint:gosec // the kernel's sizes have 63 bits
 	}
@@ -211,6 +225,9 @@ func (s *Store) Has(sum Sum) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	_, ok := s.index[sum]
+	if !ok {
+		_, ok = s.clones[sum]
+	}
 	return ok && !s.closed
 }
 
@@ -223,13 +240,15 @@ type Stats struct {
 	Contents int
 	// Bytes is the size of all segments, Bound the most that they may take.
 	Bytes, Bound int64
+	// CloneBytes and CloneBound are those of large files.
+	CloneBytes, CloneBound int64
 }
 
 // Stats returns the present numbers.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return Stats{len(s.index), s.size, s.bound}
+	return Stats{len(s.index), s.size, s.bound, s.cloneBytes, s.cloneBound}
 }
 
 // Put keeps a content, and returns its name. It fails with [ErrFull] or [ErrTooLarge] where the content is not kept,
