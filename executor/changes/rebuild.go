@@ -306,6 +306,9 @@ func (r *restorer) addFile(t *spot, k *node) {
 		r.refuse(join(t.path(), k.name), why)
 		return
 	}
+	if stays && k.regular() && !otherMeta(p, k) {
+		return
+	}
 	if stays {
 		r.fail(t, k.name, r.retry(t, func(fd int) error {
 			if err := r.isStill(fd, p); err != nil {
