@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/store"
 )
 
 // Op is the kind of a change.
@@ -263,13 +265,22 @@ func otherContent(a, b *node) (other, known bool) {
 	case a.attr.size != b.attr.size:
 		return true, true
 	}
-	if x, y := a.hash.Load(), b.hash.Load(); x != nil && y != nil {
-		return *x != *y, true
+	if same, known := sameHash(a, b); known {
+		return !same, true
 	}
 	if a.attr.ident != b.attr.ident || a.attr.mtime != b.attr.mtime {
 		return true, false
 	}
 	return false, a.attr.ctime == b.attr.ctime && !a.racy
+}
+
+// sameHash reports whether two files have the same hash, if both have one and it tells.
+func sameHash(a, b *node) (same, known bool) {
+	x, y := a.hash.Load(), b.hash.Load()
+	if x == nil || y == nil || *x != *y && (store.IsClone(*x) || store.IsClone(*y)) {
+		return false, false
+	}
+	return *x == *y, true
 }
 
 // entries compares two directories.

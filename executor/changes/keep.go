@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,7 @@ const (
 	ContentKept    Content = ""
 	ContentPending Content = "pending" // it is to be kept, and will be lost if the file changes before
 	ContentLost    Content = "lost"    // it was never kept, or no longer is
-	ContentLarge   Content = "large"   // the file is above [Config.MaxFile]
+	ContentLarge   Content = "large"   // the file is above [Config.MaxFile], and cannot be cloned
 )
 
 // Progress is how far [Tracker.KeepContents] has come.
@@ -52,8 +53,8 @@ const (
 
 // KeepContents keeps the contents and extended attributes of all files of the last state, those that git ignores last, until
 // ctx ends. It lets steps in, and takes half of a processor's time unless hurry is set. What changed since that state is
-// left out, as are files that cannot be read or are above [Config.MaxFile]. It fails with [store.ErrFull] where the
-// store has no more room; the state's other contents are kept.
+// left out, as are files that cannot be read. Those above [Config.MaxFile] are kept as clones, where the file system has that and all of
+// them have room. It fails with [store.ErrFull] where the store has no more room; the state's other contents are kept.
 //
 // One call works at a time; a later one waits for its portions.
 func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
@@ -80,6 +81,7 @@ func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
 		start := time.Now()
 		rest, err := t.keepPortion(work)
 		switch {
+		case errors.Is(err, store.ErrFull) && work[0].n != nil && t.large(work[0].n) && !t.largeFit(): // whatever states go
 		case errors.Is(err, store.ErrFull):
 			full = err
 		case err != nil:
@@ -102,14 +104,14 @@ func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
 	return nil
 }
 
-// unkept returns the files of the last state that are to be kept: ignored files last.
+// unkept returns the files of the last state that are to be kept: ignored files after the others, and large files last.
 func (t *Tracker) unkept() []arrival {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state == nil {
 		return nil
 	}
-	var first, last []arrival
+	var first, last, large []arrival
 	c := &comparison{b: t.state.root, out: &Changes{}}
 	round := t.cfg.Store.Evictions() + 1
 	var visit func(d *dir, at *place) (complete bool)
@@ -130,9 +132,12 @@ func (t *Tracker) unkept() []arrival {
 				continue
 			}
 			complete = false
-			if c.group(at.at(k)) != "" {
+			switch {
+			case t.large(k):
+				large = append(large, arrival{d, k})
+			case c.group(at.at(k)) != "":
 				last = append(last, arrival{d, k})
-			} else {
+			default:
 				first = append(first, arrival{d, k})
 			}
 		}
@@ -142,7 +147,7 @@ func (t *Tracker) unkept() []arrival {
 		return complete
 	}
 	visit(t.root, &place{dir: true})
-	return append(first, last...)
+	return slices.Concat(first, last, large)
 }
 
 func (w arrival) size() int64 {
@@ -188,7 +193,7 @@ func (t *Tracker) content(n *node, present bool) Content {
 		return ContentKept
 	case hash != nil && t.cfg.Store != nil && t.cfg.Store.Has(*hash):
 		return ContentKept
-	case n.attr.size > t.cfg.MaxFile:
+	case t.large(n) && !t.clonable(n.attr.size):
 		return ContentLarge
 	case present:
 		return ContentPending
@@ -201,7 +206,8 @@ type taken struct {
 	w            arrival
 	xattrSum     string
 	data, xattrs []byte
-	sure         bool // the file is known not to have changed meanwhile
+	file         *os.File // a large file, which is to be cloned
+	sure         bool     // the file is known not to have changed meanwhile
 }
 
 // keepPortion keeps some files, and returns the others.
@@ -281,7 +287,11 @@ func (t *Tracker) take(w arrival) (k taken, ok bool) {
 		k.xattrSum = more.xattrs
 		k.xattrs = listXattrs("/proc/self/fd/" + strconv.Itoa(fd) + "/" + name)
 	}
-	if w.n != nil && w.n.regular() && t.content(w.n, true) == ContentPending {
+	switch {
+	case w.n == nil || !w.n.regular() || t.content(w.n, true) != ContentPending:
+	case t.large(w.n):
+		k.file, err = t.openLarge(fd, w.n)
+	default:
 		k.data, err = t.readWhole(fd, name, &w.n.attr)
 	}
 	return k, err == nil
@@ -304,6 +314,14 @@ func (r *reader) readWhole(fd int, name string, a *attr) ([]byte, error) {
 
 // keep stores a content that was read. It fails with [store.ErrFull] or where the store is broken.
 func (t *Tracker) keep(k taken) error {
+	err := t.keepRead(k)
+	if k.file != nil {
+		err = errors.Join(err, t.keepLarge(k))
+	}
+	return err
+}
+
+func (t *Tracker) keepRead(k taken) error {
 	t.reclaiming.RLock() // until the file has its hash, what is stored would be taken for unused
 	defer t.reclaiming.RUnlock()
 	if sum := sha256.Sum256(k.xattrs); k.xattrs != nil && string(sum[:]) == k.xattrSum {

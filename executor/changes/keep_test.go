@@ -17,9 +17,15 @@ import (
 	"github.com/actiond/actiond/executor/internal/store"
 )
 
+// contents is a store that takes no clones, as on most file systems.
 func contents(tb testing.TB, maxBytes int64) *store.Store {
 	tb.Helper()
-	s, err := store.Open(store.Config{Dir: filepath.Join(tb.TempDir(), "contents"), MaxBytes: maxBytes})
+	return openStore(tb, store.Config{Dir: filepath.Join(tb.TempDir(), "contents"), MaxBytes: maxBytes, Clone: func(int, int) error { return unix.EOPNOTSUPP }})
+}
+
+func openStore(tb testing.TB, cfg store.Config) *store.Store {
+	tb.Helper()
+	s, err := store.Open(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}

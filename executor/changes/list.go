@@ -226,6 +226,9 @@ func (t *Tracker) readContent(d *dir, fd int, n, was *node, now int64) {
 			budget = &t.reread // the attributes do not tell whether it changed
 		}
 		if size > t.cfg.MaxFile || size > *budget {
+			if before != nil && was.attr == n.attr && *before == n.cloneName() {
+				n.hash.Store(before)
+			}
 			return
 		}
 		*budget -= max(size, leastRead)

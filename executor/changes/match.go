@@ -61,6 +61,7 @@ type restorer struct {
 	inner     string
 	temps     int
 	written   map[ident]written
+	cloned    bool // large files were made
 }
 
 // item is a present file that is moved.
@@ -239,7 +240,7 @@ func (r *restorer) matchFiles() {
 				continue
 			}
 			it := gone[k.attr.ident]
-			if it == nil || !k.regular() || k.attr.nlink != 1 || it.from == t.was && it.n.name == k.name || !movedContent(it.n, k) {
+			if it == nil || !k.regular() || k.attr.nlink != 1 || it.from == t.was && it.n.name == k.name || !r.movedContent(it.n, k) {
 				continue
 			}
 			if stays := it.from.becomes; stays != nil { // not if another file of the target is that one
@@ -255,20 +256,22 @@ func (r *restorer) matchFiles() {
 }
 
 // movedContent reports whether a file that has another name has the same content. A rename changes the time of the change.
-func movedContent(p, t *node) bool {
+func (r *restorer) movedContent(p, t *node) bool {
 	if p.attr.size != t.attr.size {
 		return false
 	}
-	if x, y := p.hash.Load(), t.hash.Load(); x != nil && y != nil {
-		return *x == *y
-	}
-	return p.attr.mtime == t.attr.mtime
+	same, known := sameHash(p, t)
+	return same || !known && !r.t.cloned(t) && p.attr.mtime == t.attr.mtime
 }
 
 // sameContent reports whether a present file has the content of one of the target, whatever its attributes.
-func sameContent(p, t *node) bool {
+func (r *restorer) sameContent(p, t *node) bool {
 	if p.attr.kind() != t.attr.kind() {
 		return false
+	}
+	if r.t.cloned(t) { // which is certain, whatever has become of the times
+		same, _ := sameHash(p, t)
+		return same || p.attr == t.attr
 	}
 	other, known := otherContent(p, t)
 	if !known && !other && p.attr.ident == t.attr.ident {
@@ -282,7 +285,7 @@ func (r *restorer) stays(p, t *node) bool {
 	if p == t {
 		return true
 	}
-	if !sameContent(p, t) {
+	if !r.sameContent(p, t) {
 		return false
 	}
 	if p.attr.nlink == 1 && t.attr.nlink == 1 {

@@ -68,7 +68,7 @@ func (t *Tracker) saveEntries(n *node) (sum store.Sum, final bool, err error) {
 			}
 			final = final && ok
 			objects[i] = append(objects[i], below[:]...)
-		case k.regular() && k.attr.size > 0 && k.hash.Load() == nil && k.attr.size <= t.cfg.MaxFile:
+		case k.regular() && k.hash.Load() == nil && t.content(k, true) == ContentPending:
 			final = false
 		}
 	}

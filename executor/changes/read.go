@@ -198,25 +198,38 @@ func (r *reader) readHash(fd int, name string, a *attr) (*digest, error) {
 // readUnchanged calls read with a regular file that has the attributes a. It fails with errChanged if the file has other
 // attributes before or after, so that no contents are torn.
 func (r *reader) readUnchanged(fd int, name string, a *attr, read func(f *os.File) error) error {
-	f, err := openFile(fd, name)
+	f, err := r.openUnchanged(fd, name, a)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	conn := int(f.Fd())
-	if now, _, err := r.stat(conn, ""); err != nil || now != *a {
-		return errors.Join(errChanged, err)
-	}
-	if err := awaitWrite(conn, a); err != nil {
-		return err
-	}
 	if err := read(f); err != nil {
 		return err
 	}
-	if now, _, err := r.stat(conn, ""); err != nil || now != *a {
-		return errors.Join(errChanged, err)
+	if !r.unchanged(f, a) {
+		return errChanged
 	}
 	return nil
+}
+
+// openUnchanged opens a regular file that has the attributes a, and to which nothing is being written.
+func (r *reader) openUnchanged(fd int, name string, a *attr) (*os.File, error) {
+	f, err := openFile(fd, name)
+	if err != nil {
+		return nil, err
+	}
+	if err = errChanged; r.unchanged(f, a) {
+		err = awaitWrite(int(f.Fd()), a)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (r *reader) unchanged(f *os.File, a *attr) bool {
+	now, _, err := r.stat(int(f.Fd()), "")
+	return err == nil && now == *a
 }
 
 // openFile opens an entry of a directory that was a regular file, to read it. It follows no link, waits for no FIFO,

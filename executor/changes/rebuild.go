@@ -338,18 +338,18 @@ func (r *restorer) rewritten(t *spot, p, k *node) bool {
 		if err != nil {
 			return err
 		}
-		data, err := r.t.kept(k)
-		if err == nil {
-			err = writeAll(f, data)
-		}
-		if err = errors.Join(err, unix.Close(f)); err != nil {
+		if err := errors.Join(r.write(f, k), unix.Close(f)); err != nil {
 			return err
 		}
 		return r.setMeta(fd, k)
 	})
 	r.fail(t, k.name, err)
-	if key := (groupKey{k.attr.ident, k.attr.ctime}); err == nil && r.groups[key].leader == nil {
-		r.groups[key].leader = &linkName{t, k, p}
+	if err != nil {
+		return true
+	}
+	r.note(t, k)
+	if g := r.groups[groupKey{k.attr.ident, k.attr.ctime}]; g.leader == nil {
+		g.leader = &linkName{t, k, p}
 	}
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,8 @@ import (
 
 // holeSize is the number of zero bytes that are left out of a file.
 const holeSize = 64 << 10
+
+var zeros [holeSize]byte
 
 var (
 	errMeanwhile = errors.New("it changed meanwhile")
@@ -52,38 +55,50 @@ func (r *restorer) make(k *node) (name string, err error) {
 }
 
 func (r *restorer) makeRegular(name string, k *node) error {
-	data, err := r.t.kept(k)
-	if err != nil {
-		return err
-	}
 	fd, err := unix.Openat(r.scratchFD, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeAll(fd, data), unix.Close(fd))
+	return errors.Join(r.write(fd, k), unix.Close(fd))
 }
 
-// writeAll makes data the content of an open file. Long runs of zeros are holes.
-func writeAll(fd int, data []byte) error {
+// write makes the content of a file of the target that of an open file.
+func (r *restorer) write(fd int, k *node) error {
+	if r.t.cloned(k) {
+		r.cloned = true
+		return r.t.writeClone(fd, k)
+	}
+	data, err := r.t.kept(k)
+	if err != nil {
+		return err
+	}
+	return writeAll(fd, bytes.NewReader(data), int64(len(data)))
+}
+
+// writeAll makes so many bytes the content of an open file. Long runs of zeros are holes.
+func writeAll(fd int, from io.ReaderAt, size int64) error {
 	if err := unix.Ftruncate(fd, 0); err != nil {
 		return err
 	}
-	size, holes := len(data), false
-	zeros := make([]byte, min(holeSize, size))
-	for at := 0; at < size; {
-		end := min(at+holeSize, size)
-		if end-at == holeSize && bytes.Equal(data[at:end], zeros) {
-			at, holes = end, true
+	holes := false
+	data := make([]byte, min(holeSize, size))
+	for at := int64(0); at < size; {
+		part := data[:min(holeSize, size-at)]
+		if n, err := from.ReadAt(part, at); n < len(part) {
+			return err
+		}
+		if len(part) == holeSize && bytes.Equal(part, zeros[:]) {
+			at, holes = at+holeSize, true
 			continue
 		}
-		n, err := unix.Pwrite(fd, data[at:end], int64(at))
+		n, err := unix.Pwrite(fd, part, at)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return err
 		}
-		at += max(n, 0)
+		at += int64(max(n, 0))
 	}
 	if holes {
-		return unix.Ftruncate(fd, int64(size))
+		return unix.Ftruncate(fd, size)
 	}
 	return nil
 }

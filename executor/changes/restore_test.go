@@ -121,18 +121,26 @@ func TestRestorePrograms(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", place, maxWatches), func(t *testing.T) {
 				t.Parallel()
 				t.Logf("CHANGES_SEED=%d", seed)
-				runRestores(t, &program{dir: dir, random: rand.New(rand.NewPCG(seed, 1))}, maxWatches, steps)
+				cfg := changes.Config{MaxWatches: maxWatches, Store: contents(t, 0)}
+				runRestores(t, &program{dir: dir, random: rand.New(rand.NewPCG(seed, 1))}, cfg, steps)
 			})
 		}
 	}
+	t.Run("clones", func(t *testing.T) {
+		t.Parallel()
+		t.Logf("CHANGES_SEED=%d", seed)
+		dir, cfg := clonable(t)
+		runRestores(t, &program{dir: dir, random: rand.New(rand.NewPCG(seed, 1))}, cfg, steps)
+	})
 }
 
-func runRestores(t *testing.T, p *program, maxWatches, steps int) {
+func runRestores(t *testing.T, p *program, cfg changes.Config, steps int) {
 	t.Helper()
 	for range 30 {
 		p.act()
 	}
-	tracker := track(t, changes.Config{Root: p.dir, MaxWatches: maxWatches, Store: contents(t, 0), StateDir: filepath.Join(t.TempDir(), "state")})
+	cfg.Root, cfg.StateDir = p.dir, filepath.Join(t.TempDir(), "state")
+	tracker := track(t, cfg)
 	type moment struct {
 		state *changes.State
 		image map[string]string

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +45,8 @@ type Config struct {
 	User *identity.User
 	// MaxNames bounds the names below Root; 0 means 500,000. What is beyond is not followed.
 	MaxNames int
-	// MaxFile bounds the bytes of a file whose content is compared; 0 means 10 MiB. Of larger ones the attributes are.
+	// MaxFile bounds the bytes of a file whose content is compared; 0 means 10 MiB. Of larger ones the attributes are. The contents of these
+	// are kept where the file system can clone them.
 	MaxFile int64
 	// MaxWatches bounds the directories that are watched; 0 means 16,384, negative numbers mean none. The others are
 	// listed in each step if they have few names.
@@ -101,6 +103,7 @@ type Tracker struct {
 	unsure        []string
 
 	keeping progress
+	clones  atomic.Bool // large files may be cloned
 	// reclaiming is held while the store loses what is unused. It comes after mu.
 	reclaiming sync.RWMutex
 }
@@ -212,6 +215,7 @@ func (t *Tracker) openRoot() error {
 		}
 	}
 	t.rootID = identOf(&st)
+	t.clones.Store(t.tryClones())
 	t.root = &dir{id: t.rootID, changed: true}
 	t.dirs, t.cuts, t.names = map[ident]*dir{t.rootID: t.root}, map[*dir]int{}, 0
 	t.queue, t.later = nil, nil

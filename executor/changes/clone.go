@@ -1,0 +1,140 @@
+package changes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/store"
+)
+
+// Files above [Config.MaxFile] are never read. Where the file system of the root and of the store lets files share blocks, their
+// contents are kept as clones, whose names are those of the attributes, and have the place of the hash in a node: files
+// with one name have one content, others are compared by their attributes.
+
+// cloneName names the content of a file that has had its attributes for longer than the file system's tick: with another content it has
+// others.
+func (n *node) cloneName() store.Sum { return store.CloneName(fmt.Appendf(nil, "%v", n.attr)) }
+
+func (t *Tracker) large(n *node) bool { return n.regular() && n.attr.size > t.cfg.MaxFile }
+
+// clonable reports whether a file of so many bytes may be kept as a clone.
+func (t *Tracker) clonable(size int64) bool {
+	return t.clones.Load() && size <= t.cfg.Store.Stats().CloneBound
+}
+
+// tryClones finds out whether large files can be cloned: into a file without a name, which is made in the open root. Where none can be
+// made the first large file will tell.
+func (t *Tracker) tryClones() bool {
+	if t.cfg.Store == nil || t.distrusted != "" || t.tick < 0 {
+		return false
+	}
+	fd, err := unix.Openat(t.rootFD, ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return t.cfg.Store.ClonesTo(fd)
+}
+
+// Clones reports whether large files are kept, as far as that is known.
+func (t *Tracker) Clones() bool { return t.clones.Load() }
+
+// openLarge opens a large file to be cloned, once another content would show by other attributes. t.mu is held, which is why no time
+// is waited for that another clock set.
+func (t *Tracker) openLarge(fd int, n *node) (*os.File, error) {
+	switch age := time.Now().UnixNano() - n.attr.ctime; {
+	case age < -t.tick:
+		return nil, errChanged
+	case age <= t.tick:
+		<-time.After(time.Duration(t.tick - age))
+	}
+	return t.openUnchanged(fd, n.name, &n.attr)
+}
+
+// keepLarge keeps a clone of a large file. The kernel first writes to the disk what the file was given last, while steps go on.
+func (t *Tracker) keepLarge(k taken) error {
+	defer func() { _ = k.file.Close() }()
+	n := k.w.n
+	name := n.cloneName()
+	if !k.sure {
+		return nil
+	}
+	if !t.cfg.Store.Has(name) {
+		_ = unix.SyncFileRange(int(k.file.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER) // without the lock of the file, which the clone takes
+		clone, err := t.cfg.Store.Clone(k.file, n.attr.size)
+		switch {
+		case errors.Is(err, store.ErrNoClones):
+			t.clones.Store(false)
+			return nil
+		case errors.Is(err, store.ErrTooLarge):
+			return nil
+		case err != nil:
+			return err
+		}
+		t.reclaiming.RLock()
+		defer t.reclaiming.RUnlock()
+		if !t.unchanged(k.file, &n.attr) {
+			return clone.Discard()
+		}
+		if err := clone.Keep(name); err != nil {
+			return errors.Join(err, clone.Discard())
+		}
+	}
+	n.hash.CompareAndSwap(nil, &name)
+	return nil
+}
+
+// largeFit reports whether all large files of the last state have room in the store.
+func (t *Tracker) largeFit() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	room := t.cfg.Store.Stats().CloneBound
+	var visit func(n *node)
+	visit = func(n *node) {
+		for _, k := range n.kids {
+			if k.isDir() {
+				visit(k)
+			} else if t.large(k) && t.clonable(k.attr.size) {
+				room -= k.attr.size
+			}
+		}
+	}
+	visit(t.state.root)
+	return room >= 0
+}
+
+// cloned reports whether the content of a file is kept as a clone.
+func (t *Tracker) cloned(n *node) bool {
+	hash := n.hash.Load()
+	return hash != nil && store.IsClone(*hash) && t.cfg.Store != nil && t.cfg.Store.Has(*hash)
+}
+
+// openClone opens the clone that has the content of a file of a state. The goroutine has the rights of this process, which the
+// user does not have.
+func (t *Tracker) openClone(n *node) (f *os.File, err error) {
+	var server sync.WaitGroup
+	server.Go(func() { f, err = t.cfg.Store.OpenClone(*n.hash.Load(), n.attr.size) })
+	server.Wait()
+	return f, err
+}
+
+// writeClone makes the content of a clone that of an open file.
+func (t *Tracker) writeClone(fd int, n *node) error {
+	clone, err := t.openClone(n)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = clone.Close() }()
+	if err := unix.Ftruncate(fd, 0); err != nil {
+		return err
+	}
+	if t.cfg.Store.CloneTo(fd, clone) == nil {
+		return nil
+	}
+	return writeAll(fd, clone, n.attr.size) // as on a file system that has the place of the root since
+}
