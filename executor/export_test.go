@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"time"
 
 	"github.com/actiond/actiond/api"
 )
@@ -32,16 +31,24 @@ func (w *Workspace) Find(find func()) bool {
 	return ok
 }
 
-// Seek begins a search for processes that calls find, as one beside a step does.
+// Seek begins a search for processes that calls find, and that nothing waits for.
 func (w *Workspace) Seek(find func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.search, w.fresh = beginFinding(w, func() map[int]time.Duration { find(); return nil }), true
+	works := make(chan struct{})
+	w.searches.Add(1)
+	beginFinding(w, func() bool {
+		defer w.searches.Add(-1)
+		w.searching.Lock()
+		defer w.searching.Unlock()
+		close(works)
+		find()
+		return true
+	})
+	<-works
 }
 
 // Sought reports whether the last step had processes sought, and nothing asked for them yet.
 func (w *Workspace) Sought() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.fresh
+	return w.search != nil
 }

@@ -162,7 +162,7 @@ func (w *Workspace) beginRestore() (*changes.Tracker, []int, error) {
 	case w.stuck.Load() > 0:
 		return nil, nil, api.Conflict("A file system does not answer: try again later")
 	}
-	found, ok := w.seek(false)
+	found, ok := w.seek(nil)
 	if w.ctx.Err() != nil {
 		return nil, nil, context.Cause(w.ctx)
 	}

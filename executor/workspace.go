@@ -86,7 +86,9 @@ type Workspace struct {
 	suspect atomic.Bool  // an action may have left processes
 	stuck   atomic.Int32 // looks and searches that take longer than the limit
 
-	processes proc.Scan // used by one search at a time
+	searches  atomic.Int32 // that have not ended
+	searching sync.Mutex   // held by the one that works
+	processes proc.Scan
 
 	steps    atomic.Uint64 // that had something to look at
 	stepping atomic.Int64  // their nanoseconds
@@ -100,10 +102,9 @@ type Workspace struct {
 	last      uint64          // the present state, with what belongs to it
 	state     *changes.State
 	exact     bool
-	living    []int                           // processes that lived at the last look
-	search    *finding[map[int]time.Duration] // for processes, beside a step; nil without one
-	fresh     bool                            // the search is of the last step, and nothing waited for it yet
-	behind    bool                            // the tracker may have a later state than the last one
+	living    []int         // processes that lived at the last look
+	search    *livingSearch // that began with the last step, if nothing waited for it yet; otherwise nil
+	behind    bool          // the tracker may have a later state than the last one
 	restoring bool
 }
 
@@ -350,15 +351,15 @@ func (w *Workspace) StepAndSeek() (n uint64, exact bool) { return w.step(true) }
 func (w *Workspace) step(seek bool) (n uint64, exact bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fresh = false
+	w.search = nil
 	t := w.tracker.Load()
 	if t == nil || w.stuck.Load() > 0 || w.restoring {
 		return 0, false
 	}
 	w.forgetDead()
 	if unchanged := t.Unchanged(); w.behind || len(w.living) > 0 || !unchanged {
-		if seek && t.Marked() && (w.search == nil || channel.Closed(w.search.over)) {
-			w.search, w.fresh = w.beginSearch(), true
+		if seek && t.Marked() && w.searches.Load() == 0 {
+			w.search = w.beginSearch()
 		}
 		state := w.look(t.Step)
 		if w.behind = state == nil; w.behind {
@@ -475,7 +476,7 @@ func (w *Workspace) Left(begun time.Time, sure bool) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	found, ok := w.seek(w.fresh)
+	found, ok := w.seek(w.search)
 	return !ok || slices.ContainsFunc(slices.Collect(maps.Values(found)), func(start time.Duration) bool { return start <= since })
 }
 
@@ -488,28 +489,25 @@ func (w *Workspace) Living() bool {
 	}
 	ok := true
 	if w.suspect.Swap(false) {
-		_, ok = w.seek(false)
+		_, ok = w.seek(nil)
 	} else if len(w.living) > 0 {
 		if w.forgetDead(); len(w.living) == 0 {
-			_, ok = w.seek(false) // they may have left others
+			_, ok = w.seek(nil) // they may have left others
 		}
 	}
 	return !ok || len(w.living) > 0
 }
 
-// seek finds the processes of the agent; false if that takes too long: a process may keep others from reading its
-// environment. begun says that the search that goes on will do. The caller holds mu.
-func (w *Workspace) seek(begun bool) (found map[int]time.Duration, ok bool) {
-	if ok = w.ctx.Err() == nil && w.stuck.Load() == 0; ok && w.search != nil {
-		found, ok = w.search.wait(w)
-		w.search = nil
-	} else {
-		begun = false
+// seek finds the processes of the agent, with a search that goes on unless it is nil; false if that takes too long: a process may keep
+// others from reading its environment. The caller holds mu.
+func (w *Workspace) seek(s *livingSearch) (found map[int]time.Duration, ok bool) {
+	w.search = nil
+	if w.ctx.Err() == nil && w.stuck.Load() == 0 {
+		if s == nil {
+			s = w.beginSearch()
+		}
+		found, ok = s.wait(w)
 	}
-	if ok && !begun {
-		found, ok = w.beginSearch().wait(w)
-	}
-	w.fresh = false
 	if !ok {
 		w.suspect.Store(true)
 		return nil, false
@@ -519,9 +517,16 @@ func (w *Workspace) seek(begun bool) (found map[int]time.Duration, ok bool) {
 	return found, true
 }
 
-// beginSearch begins a search for the processes of the agent. One works at a time.
-func (w *Workspace) beginSearch() *finding[map[int]time.Duration] {
+// livingSearch finds the processes of the agent, and when they were started.
+type livingSearch = finding[map[int]time.Duration]
+
+// beginSearch begins a search, which first waits for those that nothing waits for any more.
+func (w *Workspace) beginSearch() *livingSearch {
+	w.searches.Add(1)
 	return beginFinding(w, func() map[int]time.Duration {
+		defer w.searches.Add(-1)
+		w.searching.Lock()
+		defer w.searching.Unlock()
 		sessions, idle := w.e.idleRoots()
 		return w.processes.Living(sessions, idle, w.e.mark, w.e.cfg.User)
 	})
