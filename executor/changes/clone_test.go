@@ -282,3 +282,24 @@ func TestLargeSparse(t *testing.T) {
 		t.Errorf("it has %d bytes in %d blocks (%v)", st.Size, st.Blocks, err)
 	}
 }
+
+// Where the file system is not known to clone nothing, the first large file tells.
+func TestLargeUnknown(t *testing.T) {
+	t.Parallel()
+	dir, cfg := clonable(t)
+	cfg.Store = openStore(t, store.Config{Dir: filepath.Join(t.TempDir(), "contents"), Clone: func(_, src int) error {
+		if path, err := os.Readlink(fmt.Sprint("/proc/self/fd/", src)); err != nil || filepath.Dir(path) == dir {
+			return errors.Join(unix.EXDEV, err)
+		}
+		return nil
+	}})
+	do(t, dir, "write a 1\nwrite b 2")
+	tracker := track(t, cfg)
+	state := step(t, tracker)
+	for _, want := range []changes.Content{changes.ContentPending, changes.ContentLarge} {
+		if _, why, err := tracker.ReadFile(state, "b"); !errors.Is(err, store.ErrNotKept) || why != want || tracker.Clones() != (want == changes.ContentPending) {
+			t.Errorf("got %s (%v), want %s", why, err, want)
+		}
+		keep(t, tracker)
+	}
+}
