@@ -288,20 +288,14 @@ func (c *comparison) entries(pa, pb *place, a, b *node, moved bool) {
 	if a.cut != whole || b.cut != whole {
 		return // why is known from the states
 	}
-	x, y := a.kids, b.kids
-	for len(x) > 0 || len(y) > 0 {
+	for x, y := range differing(a.kids, b.kids) {
 		switch {
-		case len(x) > 0 && len(y) > 0 && x[0] == y[0]: // most are; a look into them takes much longer
-			x, y = x[1:], y[1:]
-		case len(y) == 0 || len(x) > 0 && x[0].name < y[0].name:
-			c.leaves(pa.at(x[0]), x[0])
-			x = x[1:]
-		case len(x) == 0 || y[0].name < x[0].name:
-			c.comes(pb.at(y[0]), y[0])
-			y = y[1:]
+		case y == nil:
+			c.leaves(pa.at(x), x)
+		case x == nil:
+			c.comes(pb.at(y), y)
 		default:
-			c.named(pa, pb, x[0], y[0], moved)
-			x, y = x[1:], y[1:]
+			c.named(pa, pb, x, y, moved)
 		}
 	}
 }

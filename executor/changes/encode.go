@@ -266,21 +266,13 @@ func (t *Tracker) Adopt(last *State) {
 }
 
 func adopt(a, b *node) {
-	x, y := a.kids, b.kids
-	for len(x) > 0 && len(y) > 0 {
+	for x, y := range differing(a.kids, b.kids) {
 		switch {
-		case x[0].name < y[0].name:
-			x = x[1:]
-		case y[0].name < x[0].name:
-			y = y[1:]
-		default:
-			switch {
-			case x[0].isDir() && y[0].isDir():
-				adopt(x[0], y[0])
-			case x[0].regular() && x[0].attr == y[0].attr && !x[0].racy:
-				y[0].hash.CompareAndSwap(nil, x[0].hash.Load())
-			}
-			x, y = x[1:], y[1:]
+		case x == nil || y == nil:
+		case x.isDir() && y.isDir():
+			adopt(x, y)
+		case x.regular() && x.attr == y.attr && !x.racy:
+			y.hash.CompareAndSwap(nil, x.hash.Load())
 		}
 	}
 }

@@ -54,29 +54,16 @@ func newGroups() groups {
 func (t *Tracker) regroup(d *dir, old, kids []*node) {
 	var touched map[uint64]*node // the entry now, or nil
 	note := func(n *node) {
-		if !n.isDir() && n.attr.nlink > 1 {
+		if n != nil && !n.isDir() && n.attr.nlink > 1 {
 			if touched == nil {
 				touched = map[uint64]*node{}
 			}
 			touched[n.attr.ino] = nil
 		}
 	}
-	x, y := old, kids
-	for len(x) > 0 || len(y) > 0 {
-		switch {
-		case len(y) == 0 || len(x) > 0 && x[0].name < y[0].name:
-			note(x[0])
-			x = x[1:]
-		case len(x) == 0 || y[0].name < x[0].name:
-			note(y[0])
-			y = y[1:]
-		default:
-			if x[0] != y[0] {
-				note(x[0])
-				note(y[0])
-			}
-			x, y = x[1:], y[1:]
-		}
+	for x, y := range differing(old, kids) {
+		note(x)
+		note(y)
 	}
 	if len(touched) == 0 {
 		return

@@ -154,37 +154,22 @@ func (r *restorer) pair(p, t *spot) {
 		r.targets = append(r.targets, t)
 		y = t.n.kids
 	}
-	for len(x) > 0 || len(y) > 0 {
-		var a, b *node
-		if len(y) == 0 || len(x) > 0 && x[0].name <= y[0].name {
-			a = x[0]
-		}
-		if len(x) == 0 || len(y) > 0 && y[0].name <= x[0].name {
-			b = y[0]
-		}
+	for a, b := range differing(x, y) {
 		var q, s *spot
-		if a != nil {
-			x = x[1:]
-			if a.isDir() {
-				q = &spot{up: p, name: a.name, n: a, id: a.attr.ident, depth: p.depth + 1}
-				if p.d != nil {
-					q.d = p.d.subs[a.name]
-				}
+		if a != nil && a.isDir() {
+			q = &spot{up: p, name: a.name, n: a, id: a.attr.ident, depth: p.depth + 1}
+			if p.d != nil {
+				q.d = p.d.subs[a.name]
 			}
 		}
-		if b != nil {
-			y = y[1:]
-			if b.isDir() {
-				s = &spot{up: t, name: b.name, n: b, depth: t.depth + 1}
-				if a != b {
-					if t.subs == nil {
-						t.subs = map[string]*spot{}
-					}
-					t.subs[b.name] = s
-				}
+		if b != nil && b.isDir() {
+			s = &spot{up: t, name: b.name, n: b, depth: t.depth + 1}
+			if t.subs == nil {
+				t.subs = map[string]*spot{}
 			}
+			t.subs[b.name] = s
 		}
-		if a != b && (q != nil || s != nil) {
+		if q != nil || s != nil {
 			r.pair(q, s)
 		}
 	}

@@ -212,22 +212,14 @@ func (r *restorer) verify(p, t *node, at *place) {
 	if p.cut != whole || t.cut != whole {
 		return
 	}
-	x, y := p.kids, t.kids
-	for len(x) > 0 || len(y) > 0 {
+	for x, y := range differing(p.kids, t.kids) {
 		switch {
-		case len(y) == 0 || len(x) > 0 && x[0].name < y[0].name:
-			if !r.underRefused(at.at(x[0])) {
-				r.refuse(at.at(x[0]).path(), "it is not in the target")
-			}
-			x = x[1:]
-		case len(x) == 0 || y[0].name < x[0].name:
-			if !r.underRefused(at.at(y[0])) {
-				r.refuse(at.at(y[0]).path(), "it is missing")
-			}
-			y = y[1:]
-		default:
-			r.verify(x[0], y[0], at.at(y[0]))
-			x, y = x[1:], y[1:]
+		case x != nil && y != nil:
+			r.verify(x, y, at.at(y))
+		case x != nil && !r.underRefused(at.at(x)):
+			r.refuse(at.at(x).path(), "it is not in the target")
+		case y != nil && !r.underRefused(at.at(y)):
+			r.refuse(at.at(y).path(), "it is missing")
 		}
 	}
 }

@@ -70,19 +70,10 @@ func own(n, other *node) int {
 	if other != nil {
 		old = other.kids
 	}
-	for _, k := range n.kids {
-		if len(old) > 0 && old[0] == k { // most are; a look into them takes much longer
-			old = old[1:]
-			continue
+	for k, was := range differing(n.kids, old) {
+		if k != nil {
+			bytes += own(k, was)
 		}
-		for len(old) > 0 && old[0].name < k.name {
-			old = old[1:]
-		}
-		var was *node
-		if len(old) > 0 && old[0].name == k.name {
-			was = old[0]
-		}
-		bytes += own(k, was)
 	}
 	return bytes
 }

@@ -81,6 +81,29 @@ func find(kids []*node, name string) (int, bool) {
 	return slices.BinarySearchFunc(kids, name, func(n *node, name string) int { return cmp.Compare(n.name, name) })
 }
 
+// differing returns the entries of two directories that are not the same, by name: nil for the one that a directory does not have.
+func differing(x, y []*node) iter.Seq2[*node, *node] {
+	return func(yield func(a, b *node) bool) {
+		for len(x) > 0 || len(y) > 0 {
+			var a, b *node
+			switch {
+			case len(x) > 0 && len(y) > 0 && x[0] == y[0]: // most are; a look into them takes much longer
+				x, y = x[1:], y[1:]
+				continue
+			case len(y) == 0 || len(x) > 0 && x[0].name < y[0].name:
+				a, x = x[0], x[1:]
+			case len(x) == 0 || y[0].name < x[0].name:
+				b, y = y[0], y[1:]
+			default:
+				a, b, x, y = x[0], y[0], x[1:], y[1:]
+			}
+			if !yield(a, b) {
+				return
+			}
+		}
+	}
+}
+
 // dir is a directory as it is now: the part of the tree that changes. A dir keeps its identity
 // when the directory is moved.
 type dir struct {
