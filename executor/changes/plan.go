@@ -22,8 +22,8 @@ const (
 	maxPlan = 1 << 30
 )
 
-// writePlan tells the next process what a restore that this one began is to end with.
-func (t *Tracker) writePlan(target *node) error {
+// inStateDir calls work with the state directory, if there is one.
+func (t *Tracker) inStateDir(work func(root *os.Root) error) error {
 	if t.cfg.StateDir == "" {
 		return nil
 	}
@@ -32,12 +32,19 @@ func (t *Tracker) writePlan(target *node) error {
 		return fmt.Errorf("opening the state directory %q: %w", t.cfg.StateDir, err)
 	}
 	defer func() { _ = root.Close() }()
-	plan := appendText([]byte(planMagic), t.cfg.Root)
-	plan = (&State{root: target}).Encode(plan)
-	if err := replaceOwn(root, planName, plan); err != nil {
-		return fmt.Errorf("writing the plan of the restore: %w", errors.Join(err, root.RemoveAll(planName+".tmp")))
-	}
-	return nil
+	return work(root)
+}
+
+// writePlan tells the next process what a restore that this one began is to end with.
+func (t *Tracker) writePlan(target *node) error {
+	return t.inStateDir(func(root *os.Root) error {
+		plan := appendText([]byte(planMagic), t.cfg.Root)
+		plan = (&State{root: target}).Encode(plan)
+		if err := replaceOwn(root, planName, plan); err != nil {
+			return fmt.Errorf("writing the plan of the restore: %w", errors.Join(err, root.RemoveAll(planName+".tmp")))
+		}
+		return nil
+	})
 }
 
 func ignoreMissing(err error) error {
@@ -62,30 +69,26 @@ func Unfinished(dir string, pins ...string) bool {
 
 // readPlan returns the plan of a restore that a killed process began; nil if there is none for this root.
 func (t *Tracker) readPlan() (target *State, err error) {
-	if t.cfg.StateDir == "" {
-		return nil, nil
-	}
-	root, err := hostpath.OpenPrivate(t.cfg.StateDir)
-	if err != nil {
-		return nil, fmt.Errorf("opening the state directory %q: %w", t.cfg.StateDir, err)
-	}
-	defer func() { _ = root.Close() }()
-	f, err := openOwn(root, planName, os.O_RDONLY)
-	switch {
-	case errors.Is(err, errReplaced):
-		return nil, root.RemoveAll(planName)
-	case err != nil:
-		return nil, ignoreMissing(err)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxPlan))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("reading the plan of a restore: %w", err)
-	}
-	target, of := parsePlan(data)
-	if target == nil || of != t.cfg.Root { // damaged by a power cut, or of another tree
-		return nil, root.Remove(planName)
-	}
-	return target, nil
+	err = t.inStateDir(func(root *os.Root) error {
+		f, err := openOwn(root, planName, os.O_RDONLY)
+		switch {
+		case errors.Is(err, errReplaced):
+			return root.RemoveAll(planName)
+		case err != nil:
+			return ignoreMissing(err)
+		}
+		data, err := io.ReadAll(io.LimitReader(f, maxPlan))
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("reading the plan of a restore: %w", err)
+		}
+		plan, of := parsePlan(data)
+		if plan == nil || of != t.cfg.Root { // damaged by a power cut, or of another tree
+			return root.Remove(planName)
+		}
+		target = plan
+		return nil
+	})
+	return target, err
 }
 
 func parsePlan(data []byte) (target *State, root string) {
@@ -103,13 +106,5 @@ func parsePlan(data []byte) (target *State, root string) {
 }
 
 func (t *Tracker) removePlan() error {
-	if t.cfg.StateDir == "" {
-		return nil
-	}
-	root, err := hostpath.OpenPrivate(t.cfg.StateDir)
-	if err != nil {
-		return fmt.Errorf("opening the state directory %q: %w", t.cfg.StateDir, err)
-	}
-	defer func() { _ = root.Close() }()
-	return ignoreMissing(root.Remove(planName))
+	return t.inStateDir(func(root *os.Root) error { return ignoreMissing(root.Remove(planName)) })
 }
