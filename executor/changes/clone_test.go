@@ -75,7 +75,7 @@ func TestLarge(t *testing.T) {
 		"removed":     os.Remove,
 		"renamed":     func(path string) error { return os.Rename(path, path+".old") },
 		"linked":      func(path string) error { return os.Link(path, path+".old") },
-		"closed":      func(path string) error { return os.Chmod(path, 0) },
+		"closed":      func(path string) error { return os.Chmod(path, 0o400) },
 		"small":       func(path string) error { return os.WriteFile(path, []byte("small"), 0o600) },
 		"a FIFO":      func(path string) error { return errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)) },
 	} {
