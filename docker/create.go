@@ -228,34 +228,16 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, c creation) (made *
 		return nil, err
 	}
 	h.config.Progress(c.id, sandbox.Creating, "its directory")
-	c.ticket = random.Hex(32)
-	n := stateFile{Ticket: c.ticket, Key: cmp.Or(spec.Secret, random.Hex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts, Egress: spec.Policy != nil, Names: spec.Policy != nil && !spec.NoNames}
-	if c.pool != "" {
-		n.Key = "" // the claimer brings it
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.undo(ctx, c.id, made))
 			made = nil
 		}
 	}()
-	runDir, err := h.state.prepare(c.id)
+	n, err := h.prepare(ctx, spec, learned, &c)
 	if err != nil {
 		return nil, err
 	}
-	if learned.socket {
-		c.runDir = runDir
-		if err := h.state.give(c.id, learned.serverUID); err != nil {
-			return nil, err
-		}
-	}
-	if err := h.pickUserID(ctx, spec, c.id, &n); err != nil {
-		return nil, err
-	}
-	if err := h.state.addMounted(spec.Mounts); err != nil {
-		return nil, err
-	}
-	c.userID = n.UserID
 	applied, err := h.connectPolicy(ctx, c.id, spec)
 	if err != nil {
 		return nil, err
@@ -284,6 +266,33 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, c creation) (made *
 	made.State = sandbox.Ready
 	h.config.Progress(c.id, sandbox.Ready, "")
 	return made, nil
+}
+
+// prepare makes the directory of the sandbox and fills in c. It returns the state file, which is not written yet.
+func (h *Host) prepare(ctx context.Context, spec *sandbox.Spec, learned *facts, c *creation) (n stateFile, err error) {
+	c.ticket = random.Hex(32)
+	n = stateFile{
+		Ticket: c.ticket, Key: cmp.Or(spec.Secret, random.Hex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts,
+		Egress: spec.Policy != nil, Names: spec.Policy != nil && !spec.NoNames,
+	}
+	if c.pool != "" {
+		n.Key = "" // the claimer brings it
+	}
+	runDir, err := h.state.prepare(c.id)
+	if err != nil {
+		return n, err
+	}
+	if learned.socket {
+		c.runDir = runDir
+		if err := h.state.give(c.id, learned.serverUID); err != nil {
+			return n, err
+		}
+	}
+	if err := h.pickUserID(ctx, spec, c.id, &n); err != nil {
+		return n, err
+	}
+	c.userID = n.UserID
+	return n, h.state.addMounted(spec.Mounts)
 }
 
 // gather finds or makes the parts of a creation that other sandboxes use too: the network, the image, and the server,
