@@ -73,20 +73,25 @@ written out; otherwise it is as it is in the files, for 'git apply --unidiff-zer
 				page = p.Unpaged
 			}
 			style, person := p.Colored(color)
-			err = page(func(out io.Writer) error {
-				w := patch{to: out, style: style, person: person}
-				if stat {
-					return w.stat(&found)
-				}
-				return w.changes(&found)
-			})
-			if err == nil {
-				printRest(p.Stderr, &found)
-			}
-			return err
+			return p.printPatch(&found, page, patch{style: style, person: person}, stat)
 		})
 	}
 	return c
+}
+
+// printPatch prints changes as a patch or, for stat, as counts of lines.
+func (p *program) printPatch(found *api.Changes, page func(func(io.Writer) error) error, w patch, stat bool) error {
+	err := page(func(out io.Writer) error {
+		w.to = out
+		if stat {
+			return w.stat(found)
+		}
+		return w.changes(found)
+	})
+	if err == nil {
+		printRest(p.Stderr, found)
+	}
+	return err
 }
 
 // errNoChanges reports a log without changes.

@@ -62,18 +62,7 @@ connects to nothing; the exit code is 1 where that is refused.`,
 		},
 		ValidArgsFunction: p.CompleteSandboxes(1),
 	}
-	flags := c.Flags()
-	flags.StringVar(&f.mode, "mode", "", "change the mode to `MODE`: public, allowlist or no-network")
-	flags.StringArrayVar(&f.allow, "allow", nil, "add a `RULE` to the hosts that mode allowlist admits")
-	flags.StringArrayVar(&f.deny, "deny", nil, "add a `RULE` to the hosts that are refused")
-	flags.StringArrayVar(&f.remove, "remove", nil, "remove a `RULE`")
-	flags.StringArrayVar(&f.secrets, "secret", nil, platform.SecretUsage)
-	flags.StringArrayVar(&f.removeSecrets, "remove-secret", nil, "remove the secret `NAME`")
-	flags.StringVarP(&f.file, "file", "f", "", "replace the policy by the one in a `FILE` of YAML or JSON, before the other flags change it")
-	flags.StringVar(&f.check, "check", "", "say what the policy decides about `HOST:PORT`")
-	flags.BoolVar(&f.denied, "denied", false, "list the refused connections, the oldest first")
-	flags.BoolVar(&f.follow, "follow", false, "with --denied, wait for more until interrupted")
-	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(platform.Modes, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	f.add(c)
 	format := output.AddFormat(c, "table", "json", "yaml")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		change, err := f.change(&p.Platform)
@@ -102,6 +91,21 @@ connects to nothing; the exit code is 1 where that is refused.`,
 		}, p.servers()...) // without, an egress proxy that was removed cannot be made again
 	}
 	return c
+}
+
+func (f *networkFlags) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.mode, "mode", "", "change the mode to `MODE`: public, allowlist or no-network")
+	flags.StringArrayVar(&f.allow, "allow", nil, "add a `RULE` to the hosts that mode allowlist admits")
+	flags.StringArrayVar(&f.deny, "deny", nil, "add a `RULE` to the hosts that are refused")
+	flags.StringArrayVar(&f.remove, "remove", nil, "remove a `RULE`")
+	flags.StringArrayVar(&f.secrets, "secret", nil, platform.SecretUsage)
+	flags.StringArrayVar(&f.removeSecrets, "remove-secret", nil, "remove the secret `NAME`")
+	flags.StringVarP(&f.file, "file", "f", "", "replace the policy by the one in a `FILE` of YAML or JSON, before the other flags change it")
+	flags.StringVar(&f.check, "check", "", "say what the policy decides about `HOST:PORT`")
+	flags.BoolVar(&f.denied, "denied", false, "list the refused connections, the oldest first")
+	flags.BoolVar(&f.follow, "follow", false, "with --denied, wait for more until interrupted")
+	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(platform.Modes, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
 // dockerNetworkWords are commands of 'docker network'.

@@ -80,24 +80,7 @@ who has the key has all rights of your user.`,
 	flags := platform.AddSpec(c)
 	flags.LeaveOut("name", "key")
 	flags.Offer()
-	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700",
-		"listen on `ADDRESS`: HOST:PORT, where port 0 takes any, or unix:PATH, a socket for your user alone")
-	c.Flags().StringVar(&f.metricsAddr, "metrics-addr", "",
-		"answer /metrics at `HOST:PORT` without a key (default: nowhere)")
-	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `FILE`, which only its owner can read (default: gateway-key in the\nstate directory, made if it is not there)")
-	c.Flags().StringVar(&f.keySecret, "key-secret", "",
-		"on Kubernetes, take the key from the `SECRET` of the namespace, made if it is not there")
-	c.MarkFlagsMutuallyExclusive("key-file", "key-secret")
-	c.Flags().StringVar(&f.publicURL, "public-url", "", "callers reach this through `URL` (default: as they say)")
-	c.Flags().StringVar(&f.previewDomain, "preview-domain", "",
-		"answer for web pages of sandboxes at PORT-ID.`DOMAIN`, which must lead here; a port may follow (default: no pages)")
-	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
-	c.Flags().StringVar(&f.pool, "pool", servePool, "call the pool of these `NAME`; on Kubernetes, agent-sandbox:NAME lets the cluster's\ncontroller of that name keep it")
-	c.Flags().IntVar(&f.most, "max-sandboxes", 0,
-		"have at most `N` sandboxes, those that are kept ready aside (default: no limit)")
-	c.Flags().BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
-	c.Flags().BoolVar(&f.remove, "remove", false, "at the end, remove the sandboxes that were made here; should this be killed, they end\nafter --ttl (1h where none is given)")
-	c.Flags().BoolVar(&f.debug, "debug", false, "log each request")
+	f.add(c)
 	p.AddServer(c)
 	p.AddUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -123,6 +106,27 @@ const (
 	// removedTTL is the default of --ttl with --remove.
 	removedTTL = time.Hour
 )
+
+func (f *serveFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700",
+		"listen on `ADDRESS`: HOST:PORT, where port 0 takes any, or unix:PATH, a socket for your user alone")
+	c.Flags().StringVar(&f.metricsAddr, "metrics-addr", "",
+		"answer /metrics at `HOST:PORT` without a key (default: nowhere)")
+	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `FILE`, which only its owner can read (default: gateway-key in the\nstate directory, made if it is not there)")
+	c.Flags().StringVar(&f.keySecret, "key-secret", "",
+		"on Kubernetes, take the key from the `SECRET` of the namespace, made if it is not there")
+	c.MarkFlagsMutuallyExclusive("key-file", "key-secret")
+	c.Flags().StringVar(&f.publicURL, "public-url", "", "callers reach this through `URL` (default: as they say)")
+	c.Flags().StringVar(&f.previewDomain, "preview-domain", "",
+		"answer for web pages of sandboxes at PORT-ID.`DOMAIN`, which must lead here; a port may follow (default: no pages)")
+	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
+	c.Flags().StringVar(&f.pool, "pool", servePool, "call the pool of these `NAME`; on Kubernetes, agent-sandbox:NAME lets the cluster's\ncontroller of that name keep it")
+	c.Flags().IntVar(&f.most, "max-sandboxes", 0,
+		"have at most `N` sandboxes, those that are kept ready aside (default: no limit)")
+	c.Flags().BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
+	c.Flags().BoolVar(&f.remove, "remove", false, "at the end, remove the sandboxes that were made here; should this be killed, they end\nafter --ttl (1h where none is given)")
+	c.Flags().BoolVar(&f.debug, "debug", false, "log each request")
+}
 
 func (f *serveFlags) check(spec sandbox.Spec, onLocal bool) error {
 	if !httpserver.IsAddress(f.addr) {
