@@ -102,7 +102,7 @@ type Executor struct {
 	files    fileWork
 	python   *proc.Finder
 	ports    *ports.Finder
-	looker   *waiting.Looker
+	activity *waiting.Inspector
 	listing  *waiting.Bound // of the ports, beside those looks
 	hostname string
 	turns    turns
@@ -149,7 +149,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	e.browser = newBrowser(cfg) //nolint:contextcheck // ctx bounds the wait for leftovers
 	e.programs = process.New(process.Config{Env: withoutSessions(environment(cfg.Env, cfg.User, nil)), User: cfg.User, Marks: cfg.Marks})
 	e.files, e.python = newFileWork(), proc.NewFinder("python", cfg.User)
-	e.ports, e.looker = &ports.Finder{User: cfg.User, Mark: own}, waiting.New(cfg.User)
+	e.ports, e.activity = &ports.Finder{User: cfg.User, Mark: own}, waiting.New(cfg.User)
 	e.listing = waiting.NewBound(waiting.MaxLooks, waiting.LookTime)
 	if cfg.AllowRoot {
 		e.others = process.New(process.Config{AnyUser: true, Marks: cfg.Marks})

@@ -110,7 +110,7 @@ func (e *Executor) looking(shell *bash.Session, a api.RunAction, w api.Watch, c 
 // awaitsInput reports whether the command in a shell waits for input alone.
 func (e *Executor) awaitsInput(shell *bash.Session) bool {
 	at, ok := shellPlace(shell)
-	return ok && e.looker.Look(at.target)[0].AwaitsInput()
+	return ok && e.activity.Inspect(at.target)[0].AwaitsInput()
 }
 
 // runs are the outcomes after which a command runs.

@@ -51,7 +51,7 @@ func (e *Executor) looksAt(places []place) []*api.Waiting {
 	for _, at := range places {
 		targets = append(targets, at.target)
 	}
-	found := e.looker.Look(targets...)
+	found := e.activity.Inspect(targets...)
 	open := map[int][]int{}
 	if len(places) > 0 {
 		for _, p := range e.listPorts() {

@@ -118,20 +118,20 @@ type Finding struct {
 // AwaitsInput reports whether input alone, or a time, lets the command go on.
 func (f Finding) AwaitsInput() bool { return f.Reason == Input && len(f.Or) == 0 }
 
-// Looker looks at processes. Its methods may be called concurrently.
-type Looker struct {
+// Inspector finds out the activities of processes. Its methods may be called concurrently.
+type Inspector struct {
 	user  *identity.User
 	bound *Bound
 }
 
-// New returns a Looker at processes of a user; nil means the user of this process.
-func New(user *identity.User) *Looker {
-	return &Looker{user: user, bound: NewBound(MaxLooks, LookTime)}
+// New returns an Inspector for processes of a user; nil means the user of this process.
+func New(user *identity.User) *Inspector {
+	return &Inspector{user: user, bound: NewBound(MaxLooks, LookTime)}
 }
 
-// Look returns the activity of each of the targets. It takes about a millisecond for a hundred
+// Inspect returns the activity of each of the targets. It takes about a millisecond for a hundred
 // processes, and 2 seconds at most: those that are not known by then are Unknown.
-func (l *Looker) Look(targets ...Target) []Finding {
+func (in *Inspector) Inspect(targets ...Target) []Finding {
 	unknown := make([]Finding, len(targets))
 	for i := range unknown {
 		unknown[i] = Finding{Reason: Unknown, On: "the kernel does not answer in time"}
@@ -140,17 +140,17 @@ func (l *Looker) Look(targets ...Target) []Finding {
 		return unknown
 	}
 	var found []Finding
-	if !l.bound.Do(func(until time.Time) { found = l.look(targets, until) }) {
+	if !in.bound.Do(func(until time.Time) { found = in.inspect(targets, until) }) {
 		return unknown
 	}
 	return found
 }
 
-func (l *Looker) look(targets []Target, until time.Time) []Finding {
+func (in *Inspector) inspect(targets []Target, until time.Time) []Finding {
 	all := proc.Snapshot()
 	found := make([]Finding, 0, len(targets))
 	for _, t := range targets {
-		found = append(found, l.lookAt(all, t, until))
+		found = append(found, in.inspectTarget(all, t, until))
 	}
 	return found
 }
@@ -161,11 +161,11 @@ type seen struct {
 	state
 }
 
-func (l *Looker) lookAt(all map[int]proc.Process, t Target, until time.Time) Finding {
+func (in *Inspector) inspectTarget(all map[int]proc.Process, t Target, until time.Time) Finding {
 	members, background := divide(all, t)
 	f := Finding{Reason: Unknown, On: "there is no process of the command"}
 	if len(members) > 0 {
-		f = l.choose(all, t, members, until)
+		f = in.choose(all, t, members, until)
 	}
 	for i, pid := range slices.Concat(members, background) {
 		switch {
@@ -180,7 +180,7 @@ func (l *Looker) lookAt(all map[int]proc.Process, t Target, until time.Time) Fin
 }
 
 // choose looks at the processes of a command and returns the most relevant state.
-func (l *Looker) choose(all map[int]proc.Process, t Target, members []int, until time.Time) Finding {
+func (in *Inspector) choose(all map[int]proc.Process, t Target, members []int, until time.Time) Finding {
 	states, some := map[int]state{}, members
 	if len(some) > maxProcesses { // the last ones and the first ones
 		some = slices.Concat(members[:maxProcesses/2], members[len(members)-maxProcesses/2:])
@@ -188,13 +188,13 @@ func (l *Looker) choose(all map[int]proc.Process, t Target, members []int, until
 	look := func() error {
 		for _, pid := range some {
 			if known, ok := states[pid]; !ok || known.denied {
-				states[pid] = lookAtProcess(pid, all[pid], t, until)
+				states[pid] = inspectProcess(pid, all[pid], t, until)
 			}
 		}
 		return nil
 	}
-	_ = l.user.Do(look) // an error says that the rights could not be had
-	if l.user.Credential() != nil {
+	_ = in.user.Do(look) // an error says that the rights could not be had
+	if in.user.Credential() != nil {
 		_ = look() // a program of this process's own user
 	}
 	var first *seen
@@ -261,8 +261,8 @@ func belongs(all map[int]proc.Process, pid int, in map[int]bool, t Target) bool 
 	return false
 }
 
-// lookAtProcess sums up the activities of the threads of a process.
-func lookAtProcess(pid int, p proc.Process, t Target, until time.Time) state {
+// inspectProcess sums up the activities of the threads of a process.
+func inspectProcess(pid int, p proc.Process, t Target, until time.Time) state {
 	threads, err := threadsOf(pid)
 	if err != nil {
 		return state{gone: true}

@@ -97,10 +97,10 @@ func (p *program) target(t *testing.T) waiting.Target {
 }
 
 // until looks until ok is true of what is found, and returns it.
-func until(t *testing.T, l *waiting.Looker, target func() waiting.Target, ok func(waiting.Finding) bool) waiting.Finding {
+func until(t *testing.T, in *waiting.Inspector, target func() waiting.Target, ok func(waiting.Finding) bool) waiting.Finding {
 	t.Helper()
 	var f waiting.Finding
-	testhelp.Eventually(t, func() bool { f = l.Look(target())[0]; return ok(f) }, "found at last: %+v", &f)
+	testhelp.Eventually(t, func() bool { f = in.Inspect(target())[0]; return ok(f) }, "found at last: %+v", &f)
 	return f
 }
 
@@ -211,9 +211,9 @@ func TestPrograms(t *testing.T) {
 			}
 			dir := t.TempDir()
 			p := start(t, dir, test.words...)
-			l := waiting.New(nil)
+			in := waiting.New(nil)
 			never := test.reason != waiting.Input
-			f := until(t, l, func() waiting.Target { return p.target(t) }, func(f waiting.Finding) bool {
+			f := until(t, in, func() waiting.Target { return p.target(t) }, func(f waiting.Finding) bool {
 				if never && f.Reason == waiting.Input {
 					t.Fatalf("it never reads the terminal: %+v", f)
 				}
@@ -306,7 +306,7 @@ func TestUser(t *testing.T) {
 	})
 	// With the rights of another user alone the kernel does not say it.
 	own := &identity.User{Name: "other", UID: 65533, GID: 65533}
-	if f := waiting.New(own).Look(p.target(t))[0]; f.Reason != waiting.Input && f.Reason != waiting.Unknown {
+	if f := waiting.New(own).Inspect(p.target(t))[0]; f.Reason != waiting.Input && f.Reason != waiting.Unknown {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -328,10 +328,10 @@ func TestHostile(t *testing.T) {
 
 func TestNone(t *testing.T) {
 	t.Parallel()
-	if f := waiting.New(nil).Look(waiting.Target{PID: 1 << 30})[0]; f.Reason != waiting.Unknown || f.Process.PID != 0 {
+	if f := waiting.New(nil).Inspect(waiting.Target{PID: 1 << 30})[0]; f.Reason != waiting.Unknown || f.Process.PID != 0 {
 		t.Errorf("got %+v", f)
 	}
-	if f := waiting.New(nil).Look(); len(f) != 0 {
+	if f := waiting.New(nil).Inspect(); len(f) != 0 {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -355,10 +355,10 @@ a b c d e f g h:
 		}
 	}
 	p := start(t, dir, "while make -s -j3; do :; done; exec sleep 0")
-	l := waiting.New(nil)
+	in := waiting.New(nil)
 	reasons := map[waiting.Reason]int{}
 	for range looks {
-		f := l.Look(p.target(t))[0]
+		f := in.Inspect(p.target(t))[0]
 		reasons[f.Reason]++
 		if f.Reason == waiting.Input || f.AwaitsInput() {
 			t.Errorf("a false wait for input: %+v", f)
