@@ -50,11 +50,11 @@ func onFiles[T any](ctx context.Context, f fileWork, work func() (T, error)) (re
 	if err != nil {
 		return result, err
 	}
-	return goesOn(ctx, release, work)
+	return waitDetached(ctx, release, work)
 }
 
-// goesOn waits for work until ctx ends. release is called after the work.
-func goesOn[T any](ctx context.Context, release func(), work func() (T, error)) (result T, err error) {
+// waitDetached waits for work until ctx ends; the work goes on. release is called after the work.
+func waitDetached[T any](ctx context.Context, release func(), work func() (T, error)) (result T, err error) {
 	type outcome struct {
 		result   T
 		err      error
@@ -121,7 +121,7 @@ func (e *Executor) holding(ctx context.Context, w api.Watch, work func() api.Obs
 		return nil, err
 	}
 	free := w.Holds()
-	return goesOn(ctx, func() { free(); release() }, func() (api.Observation, error) { return work(), nil })
+	return waitDetached(ctx, func() { free(); release() }, func() (api.Observation, error) { return work(), nil })
 }
 
 // sizeOf returns how many bytes of files are loaded, as far as the user may know.

@@ -232,10 +232,10 @@ func (p *param) convert(v any) (any, bool) {
 		s, ok := v.(string)
 		return s, ok
 	case lineNumber:
-		n, ok := whole(v)
+		n, ok := integerOf(v)
 		return strconv.Itoa(n), ok
 	case integer:
-		return whole(v)
+		return integerOf(v)
 	case seconds:
 		n, ok := number(v)
 		x, err := n.Float64()
@@ -243,7 +243,7 @@ func (p *param) convert(v any) (any, bool) {
 	case flag:
 		return boolean(v)
 	case integers:
-		return listOf(v, whole)
+		return listOf(v, integerOf)
 	case texts:
 		return listOf(v, func(e any) (string, bool) { s, ok := e.(string); return s, ok })
 	case objects:

@@ -119,8 +119,8 @@ func closesNext(rest string) bool {
 	return rest != "" && (rest[0] == '}' || rest[0] == ']')
 }
 
-// whole returns an integer, also out of a string.
-func whole(v any) (int, bool) {
+// integerOf returns an integer, also out of a string.
+func integerOf(v any) (int, bool) {
 	n, _ := number(v) // "" for anything else, which is not an integer either
 	return api.Integral(string(n))
 }

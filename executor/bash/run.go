@@ -183,7 +183,7 @@ func (s *Session) follow(ctx context.Context, cur *running, own bool, c Command)
 	}
 	for tries := 0; ; tries++ {
 		if cur == nil {
-			if tries == maxTries {
+			if tries == maxShells {
 				return r, errNoCommands
 			}
 			if cur, err = s.give(ctx, c.over, text, nil); err != nil {
@@ -211,8 +211,8 @@ func (s *Session) follow(ctx context.Context, cur *running, own bool, c Command)
 	}
 }
 
-// maxTries bounds the shells that get a command until one begins it.
-const maxTries = 3
+// maxShells bounds the shells that get a command until one begins it.
+const maxShells = 3
 
 // errNoCommands says that also new shells cannot begin a command.
 var errNoCommands = errors.New("the shell does not begin commands, and a new one does not either")
@@ -221,7 +221,7 @@ var errNoCommands = errors.New("the shell does not begin commands, and a new one
 // or can take no more commands; ctx and over bound that. by is nil unless a person
 // typed the command.
 func (s *Session) give(ctx context.Context, over <-chan time.Time, text string, by *Attachment) (*running, error) {
-	for range maxTries {
+	for range maxShells {
 		if err := s.revive(ctx, over); err != nil {
 			return nil, err
 		}

@@ -109,17 +109,17 @@ func (t *tab) expectLoad() (begun int) {
 // navigate opens a page. The reload of an earlier page, already under way, may
 // replace it; then navigate opens it again.
 func (t *tab) navigate(ctx context.Context, url string) error {
-	for goes := t.goesOn(); ; {
+	for left := t.replacements(); ; {
 		loader, err := t.load(ctx, url)
-		if goes--; err != nil || loader == "" || goes < 0 || t.stays(ctx, loader) {
+		if left--; err != nil || loader == "" || left < 0 || t.stays(ctx, loader) {
 			return err
 		}
 	}
 }
 
-// goesOn returns how often the earlier page may replace the new one: never if
+// replacements returns how often the earlier page may replace the new one: never if
 // nothing is loading.
-func (t *tab) goesOn() int {
+func (t *tab) replacements() int {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	if t.loading || len(t.loaders) > manyDocuments {

@@ -175,14 +175,14 @@ func (t *tab) world(ctx context.Context) (runtime.ExecutionContextID, error) {
 	return made.ExecutionContextID, err
 }
 
-// maxTries bounds the attempts to evaluate an expression in a page that
+// maxNavigations bounds the attempts to evaluate an expression in a page that
 // navigates.
-const maxTries = 100
+const maxNavigations = 100
 
 // expression evaluates an expression of this package. It tries again if the page navigates
 // meanwhile.
 func (t *tab) expression(ctx context.Context, params runtime.EvaluateParams) (r runtime.EvaluateResult, err error) {
-	for range maxTries {
+	for range maxNavigations {
 		if params.ContextID, err = t.world(ctx); err == nil {
 			r, err = ask(ctx, t, runtime.Evaluate, params)
 		}

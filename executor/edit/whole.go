@@ -189,7 +189,7 @@ func (e *Editor) Put(in *Incoming, c Conditions, mode *fs.FileMode) (Result, err
 	if p.real != in.real {
 		return Result{}, refuse(CodeConflict, "The path %s leads to another file than when its content began to arrive. Nothing was changed.", p.shown)
 	}
-	w := &whole{e: e, place: p}
+	w := &openFile{e: e, place: p}
 	defer w.close()
 	if err := e.as(func() error { return w.open(true) }); err != nil {
 		return Result{}, unwritable(p.shown, err)
@@ -213,7 +213,7 @@ func (e *Editor) Put(in *Incoming, c Conditions, mode *fs.FileMode) (Result, err
 }
 
 // settle puts the content in its place, after the history has kept the file that was there.
-func (e *Editor) settle(in *Incoming, w *whole, mode *fs.FileMode, en *entry) error {
+func (e *Editor) settle(in *Incoming, w *openFile, mode *fs.FileMode, en *entry) error {
 	err := e.as(func() error {
 		if w.file == nil {
 			en.dirs = len(in.made)
@@ -279,7 +279,7 @@ func (e *Editor) Remove(path string, c Conditions) (Result, error) {
 	if err := p.isFile(); err != nil {
 		return Result{}, err
 	}
-	w, en := &whole{e: e, place: p}, &entry{}
+	w, en := &openFile{e: e, place: p}, &entry{}
 	defer w.close()
 	if err := e.as(func() error { return w.open(false) }); err != nil {
 		return Result{}, unreadable(path, err)
@@ -312,8 +312,8 @@ func (e *Editor) removeLink(path string, l *link, c Conditions) (Result, error) 
 	return Result{Path: path, Existed: true, HistoryErr: e.history.push(l.path, l.entry())}, nil
 }
 
-// whole is the file at a place, open to be replaced or removed as a whole.
-type whole struct {
+// openFile is the file at a place, open to be replaced or removed as a whole.
+type openFile struct {
 	place
 	e      *Editor
 	file   *file    // without its data; nil where no file exists, or may be read
@@ -325,7 +325,7 @@ type whole struct {
 }
 
 // open opens the file, and checks that the user may write it where writes is set. It runs inside as.
-func (w *whole) open(writes bool) (err error) {
+func (w *openFile) open(writes bool) (err error) {
 	if !w.exists() {
 		return nil
 	}
@@ -346,7 +346,7 @@ func (w *whole) open(writes bool) (err error) {
 	return w.file.look(w.read)
 }
 
-func (w *whole) close() {
+func (w *openFile) close() {
 	if w.large {
 		<-w.e.large
 	}
@@ -358,7 +358,7 @@ func (w *whole) close() {
 }
 
 // check returns ErrCondition where the file does not meet the conditions. It reads the file where they name a hash.
-func (w *whole) check(c Conditions) error {
+func (w *openFile) check(c Conditions) error {
 	for i, hashes := range [][]string{c.Match, c.NoneMatch} {
 		if hashes == nil {
 			continue
@@ -373,7 +373,7 @@ func (w *whole) check(c Conditions) error {
 }
 
 // isOne reports whether the file exists and has one of the hashes.
-func (w *whole) isOne(hashes []string) (bool, error) {
+func (w *openFile) isOne(hashes []string) (bool, error) {
 	switch {
 	case !w.exists():
 		return false, nil
@@ -394,14 +394,14 @@ func (w *whole) isOne(hashes []string) (bool, error) {
 }
 
 // hash sets the hash of the file.
-func (w *whole) hash() error {
+func (w *openFile) hash() error {
 	sum, err := files.SHA256(w.read, w.file.info.Size(), nil)
 	w.sum = hash(sum)
 	return err
 }
 
 // keep reads the file's bytes for the history, unless it has them. It runs inside as.
-func (w *whole) keep(en *entry) {
+func (w *openFile) keep(en *entry) {
 	if w.read == nil || en.data != nil {
 		return
 	}
@@ -426,7 +426,7 @@ func (w *whole) keep(en *entry) {
 }
 
 // record puts the entry into the history.
-func (w *whole) record(e *Editor, en *entry) error {
+func (w *openFile) record(e *Editor, en *entry) error {
 	if w.exists() && w.unkept != nil {
 		e.history.forget(w.real)
 		return w.unkept
@@ -436,7 +436,7 @@ func (w *whole) record(e *Editor, en *entry) error {
 
 // restoreLarge undoes an edit of a file, or to one, that is too large to be shown.
 func (e *Editor) restoreLarge(p place, en *entry) (Result, error) {
-	w := &whole{e: e, place: p}
+	w := &openFile{e: e, place: p}
 	defer w.close()
 	if err := p.isFile(); err != nil {
 		return Result{}, err

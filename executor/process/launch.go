@@ -73,12 +73,12 @@ func (p *Process) launch(c Command, env []string) error {
 	}
 	p.begin()
 	p.settling.Add(len(p.sources))
-	p.attend()
+	p.startGoroutines()
 	return nil
 }
 
-// attend starts the goroutines of a program that runs, or that left its streams to others.
-func (p *Process) attend() {
+// startGoroutines starts the goroutines of a program that runs, or that left its streams to others.
+func (p *Process) startGoroutines() {
 	for _, s := range p.sources {
 		p.running.Go(func() { p.read(s) })
 	}
