@@ -259,7 +259,7 @@ func TestBisectClientLeaves(t *testing.T) {
 	}
 }
 
-// What the present has is never lost for a test, and what a test wrote may be.
+// Contents of the present are never lost for a test, and files that a test wrote may be.
 func TestBisectLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {

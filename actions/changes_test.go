@@ -176,7 +176,7 @@ func TestChangesByOneAction(t *testing.T) {
 	}
 }
 
-// What changes nothing writes no record, unless it was asked for.
+// An action that changes nothing writes no record, unless it was asked for.
 func TestNoChanges(t *testing.T) {
 	t.Parallel()
 	w := &fakeWorkspace{}

@@ -98,7 +98,7 @@ func TestMemoryOfTwoRequests(t *testing.T) {
 	})
 }
 
-// What had an effect is recorded, also where its answer found no memory.
+// An action with an effect is recorded, also where its answer found no memory.
 func TestAnswerWithoutMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

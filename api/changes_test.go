@@ -69,7 +69,7 @@ func TestStateNames(t *testing.T) {
 	}
 }
 
-// What is asked for is read beside an action and a tool call, and ignored by the legacy protocol.
+// The member changes is read beside an action and a tool call, and ignored by the legacy protocol.
 func TestChangesAskedFor(t *testing.T) {
 	t.Parallel()
 	for word, valid := range map[string]bool{`"facts"`: true, `"diff"`: true, `null`: true, `""`: false, `"Facts"`: false, `true`: false, `["facts"]`: false} {

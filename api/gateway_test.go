@@ -87,7 +87,7 @@ func TestNetworkChoice(t *testing.T) {
 	}
 }
 
-// What cannot be understood is refused with the member's name.
+// JSON that cannot be understood is refused with the member's name.
 func TestDecodeGatewayRefuses(t *testing.T) {
 	t.Parallel()
 	spec := func(b []byte) error { _, err := api.DecodeSandboxSpec(b); return err }

@@ -30,7 +30,7 @@ func recorded(tb testing.TB) map[string]string {
 // outcome is what this server says beside what the reference does.
 var outcome = regexp.MustCompile(`,"outcome":"[a-z_]+"(,"code":"[a-z_]+")?}$`)
 
-// What the reference printed is printed byte by byte, and obeys the document.
+// The reference's observations are printed byte by byte, and obeys the document.
 func TestRecordedObservations(t *testing.T) {
 	t.Parallel()
 	spec := contract.NewSpec(t)

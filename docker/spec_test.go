@@ -372,7 +372,7 @@ func FuzzForbids(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source string) {
 		source = path.Clean("/" + source)
 		refused := docker.Forbids(source) != ""
-		// What is in a refused place is refused, and so is what a refused place is
+		// A mount of a directory in a refused place is refused, and so is one that a refused place is
 		// in, but for a home: only what is in it by a name of its own is.
 		if below := docker.Forbids(path.Join(source, ".ssh")); below == "" {
 			t.Errorf("%s/.ssh is allowed", source)
@@ -435,7 +435,7 @@ func TestProtection(t *testing.T) {
 	}
 }
 
-// What only Pods have is refused with its name.
+// A setting that only Pods have is refused with its name.
 func TestPodOptions(t *testing.T) {
 	t.Parallel()
 	spec := sandbox.Spec{

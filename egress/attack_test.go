@@ -56,7 +56,7 @@ func TestAttackRebinding(t *testing.T) {
 	if got := f.status(t, "mixed.example:7"); got != http.StatusOK {
 		t.Errorf("a name with one usable address: got %d", got)
 	}
-	// What the kernel connects to is checked whatever was looked up.
+	// The address that the kernel connects to is checked whatever was looked up.
 	f.set(func() { f.lied = "127.0.0.1:7" })
 	if _, answer, _ := f.connect(t, "echo.example:7"); answer.Header.Get(egress.HeaderDenied) != "private address" {
 		t.Errorf("got %s", answer.Status)

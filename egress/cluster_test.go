@@ -140,7 +140,7 @@ func TestFollow(t *testing.T) {
 	api.events <- event("DELETED", secretOf(otherID, "u2", conf(1, "no-network", otherHash)))
 	is("one that was removed", otherID, 0)
 
-	// What is missed while nothing is watched is found by the next list.
+	// A change that is missed while nothing is watched is found by the next list.
 	api.mu.Lock()
 	api.pages[""] = `{"metadata":{"resourceVersion":"12"},"items":[` + secretOf(otherID, "u6", conf(1, "public", otherHash)) + "]}"
 	api.mu.Unlock()

@@ -54,7 +54,7 @@ func TestExecDropsToUser(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", test.name, o.Content, test.want)
 		}
 	}
-	// What is chosen for the program is not obeyed with the rights of the server.
+	// The program's variables are not obeyed with the rights of the server.
 	probe := filepath.Join(dir, "probe")
 	testhelp.WriteProgram(t, probe, "#!/bin/sh\nid -u >>"+dir+"/ran\n")
 	o := execute(t, e, api.ExecAction{Argv: []string{"probe"}, Env: api.Variables{"PATH": dir + ":/usr/bin:/bin", "BASH_ENV": probe, "ENV": probe, "LD_PRELOAD": probe}})
@@ -64,7 +64,7 @@ func TestExecDropsToUser(t *testing.T) {
 	}
 }
 
-// What is left out of a long output is counted to the byte, and no character is cut.
+// The part left out of a long output is counted to the byte, and no character is cut.
 func TestExecLongOutput(t *testing.T) {
 	t.Parallel()
 	e, _ := start(t, executor.Config{})

@@ -265,7 +265,7 @@ func TestCommandIsStripped(t *testing.T) {
 	}
 }
 
-// What cleared the screen is not counted as a line of output.
+// A sequence that clears the screen is not counted as a line of output.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	e, _ := start(t, executor.Config{})

@@ -6,7 +6,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// What tests need to see from inside.
+// Internals that tests need.
 const MaxFileWork = maxFileWork
 
 // NewFileWork returns a semaphore for file work.

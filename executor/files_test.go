@@ -174,7 +174,7 @@ func TestViewOfBinary(t *testing.T) {
 	}
 }
 
-// What a model got wrong is answered by the editor, and changes nothing.
+// A model's mistake is answered by the editor, and changes nothing.
 func TestInvalidEditorActions(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})

@@ -13,7 +13,7 @@ import (
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
-// What searches answer with, word by word.
+// The answers of searches, word by word.
 func TestSearchWords(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})

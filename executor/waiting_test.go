@@ -96,7 +96,7 @@ func TestWaitingLeavesTexts(t *testing.T) {
 	}
 }
 
-// What a program waits for is said while it runs, and in its answer.
+// The reason for which a program waits is said while it runs, and in its answer.
 func TestWaitingOfExec(t *testing.T) {
 	t.Parallel()
 	e, _ := start(t, executor.Config{})

@@ -171,7 +171,7 @@ func TestSandboxReachesForTheHost(t *testing.T) {
 	}
 }
 
-// What can be read in two ways reaches a sandbox in one, and its own only.
+// A request that can be read in two ways reaches a sandbox in one, and its own only.
 func TestReadInTwoWays(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// What a driver lacks is refused with a sentence that names it; the rest works.
+// A feature that a driver lacks is refused with a sentence that names it; the rest works.
 func TestBareDriver(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(h *house, c *gateway.Config) { c.Driver = struct{ sandbox.Driver }{h.host} })

@@ -535,7 +535,7 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// What is known of a sandbox is used while the engine is down, and nothing else
+// The known state of a sandbox is used while the engine is down, and nothing else
 // is claimed to be known.
 func TestEngineDown(t *testing.T) {
 	t.Parallel()

@@ -152,7 +152,7 @@ func (h *house) network(t *testing.T, method, id, body string, header ...string)
 	return w.Code, w.Body.String()
 }
 
-// What a creation asks for is what the sandbox gets, beside the operator's private ranges.
+// The sandbox gets the policy of its creation, beside the operator's private ranges.
 func TestCreateWithPolicy(t *testing.T) {
 	t.Parallel()
 	private := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
@@ -218,7 +218,7 @@ func TestOperatorsPolicy(t *testing.T) {
 	want(t, h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", `{"image":"debian","network":"none"}`), 201, `"id"`)
 }
 
-// What is wrong with a policy is said with its place, and nothing is made.
+// An error in a policy is said with its place, and nothing is made.
 func TestPolicyRefusals(t *testing.T) {
 	t.Parallel()
 	h, k := policyHouse(t)
@@ -536,7 +536,7 @@ func TestAttackSecrets(t *testing.T) {
 	if n := k.networks[id]; n.Generation != before {
 		t.Errorf("it changed to %+v", n)
 	}
-	// What GET shows can be sent again, and keeps the values; a value can be replaced.
+	// The answer of GET can be sent again, and keeps the values; a value can be replaced.
 	put("PUT", `{"mode":"allowlist",`+told+`}`, 200, `"generation":1,`)
 	put("PATCH", `{"secrets":[{"name":"MINE","hosts":["mine.example"],"value":"client-value-2"}]}`, 200, `{"name":"MINE","hosts":["mine.example"]}],"generation":2`)
 	put("PATCH", `{"secrets_remove":["OWN"],"secrets":[{"name":"MINE"}]}`, 200, `"secrets":[{"name":"MINE","hosts":["mine.example"]}],"generation":3`)

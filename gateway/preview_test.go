@@ -322,7 +322,7 @@ func TestPreviewHostAttacks(t *testing.T) {
 	}
 }
 
-// What lets a client in does not reach the application, and the application's answer has
+// A client's credential does not reach the application, and the application's answer has
 // no effect beyond its preview.
 func TestPreviewHeaders(t *testing.T) {
 	t.Parallel()

@@ -39,7 +39,7 @@ func (h *house) listen(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// What a sandbox gets is what was sent, with its own key and no other.
+// A sandbox gets the request that was sent, with its own key and no other.
 func TestPassed(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -357,7 +357,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// What a sandbox may have begun is not sent again, also where a client says that
+// A request that a sandbox may have begun is not sent again, also where a client says that
 // it may be: the sandbox's server does not know that header.
 func TestNotTwice(t *testing.T) {
 	t.Parallel()

@@ -531,7 +531,7 @@ func TestDockerHostilePages(t *testing.T) { //nolint:tparallel // its pages shar
 	t.Logf("the server took %d KiB at most", peak)
 }
 
-// What the page at /reach tries, it writes into the page.
+// The page at /reach writes its attempts into the page.
 const reach = `<title>Reach</title><h1>Reach</h1><pre></pre><iframe src="file:///etc/passwd"></iframe><script>
 const say = text => document.querySelector("pre").textContent += text + "; ";
 const tries = {
@@ -567,7 +567,7 @@ func TestDockerPageReaches(t *testing.T) {
 		}
 		o = b.do("noop(1000)")
 	}
-	// What is opaque cannot be read, and was refused for want of a key.
+	// An opaque answer cannot be read, and was refused for want of a key.
 	b.want(o, "api refused; command opaque; socket refused; file refused; frame refused; viewer refused; rebound refused; picture refused; over;")
 	b.run("test ! -e /workspace/pwned")
 	for _, name := range []string{"localhost", "rebound.localhost"} {

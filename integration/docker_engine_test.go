@@ -124,7 +124,7 @@ func (e *ownEngine) remove(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	_ = e.cmd.Process.Kill()
-	// What outlived it: an engine that was killed leaves its containerd.
+	// An engine that was killed leaves its containerd.
 	if pid := e.containerd(); pid > 0 {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
 	}
@@ -244,7 +244,7 @@ func runLong(t *testing.T, s *sandbox.Sandbox, command string) string {
 }
 
 // TestDockerWorkspaceFull fills the file system that is mounted as workspace.
-// What cannot be written is said, and what was there stays as it was.
+// A file that cannot be written is an error, and the one before stays as it was.
 func TestDockerWorkspaceFull(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)

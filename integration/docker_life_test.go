@@ -389,7 +389,7 @@ func TestDockerFillers(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := testhelp.ReadFile(t, binary)
-	// What follows an ELF file's sections changes its sum and nothing else.
+	// Bytes behind an ELF file's sections change its sum and nothing else.
 	data = fmt.Append(data, time.Now().UnixNano(), os.Getpid())
 	changed := filepath.Join(t.TempDir(), "server")
 	testhelp.WriteFile(t, changed, data, 0o600)

@@ -50,7 +50,7 @@ func TestCLIExecRoot(t *testing.T) {
 		t.Errorf("the installed files: got %q", got)
 	}
 
-	// What the agent chose does not reach root's programs: its home, its shell files, what it
+	// The agent's settings do not reach root's programs: its home, its shell files, what it
 	// exports, and the programs of directories that are its own.
 	c.ok("exec", "--user", "root", "open", "--", "chown", "agent", "/usr/local/bin")
 	c.ok("exec", "--session", "default", "open", "--", "/bin/sh", "-c", `for f in ls id apt-get sh env; do printf '#!/bin/sh\necho owned\n' >/usr/local/bin/$f; chmod 755 /usr/local/bin/$f; done

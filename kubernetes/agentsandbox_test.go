@@ -400,7 +400,7 @@ func TestAgentSandboxClaimers(t *testing.T) {
 	}
 }
 
-// What a claimer left that died is finished by the next caller with its key, or removed.
+// The claim of a caller that died is finished by the next caller with its key, or removed.
 func TestAgentSandboxAfterCrash(t *testing.T) {
 	t.Parallel()
 	crash := apierrors.NewInternalError(errors.New("crash"))
@@ -582,7 +582,7 @@ func TestAgentSandboxIsNotServed(t *testing.T) {
 	}
 }
 
-// What was found counts for a while, and while the API server does not answer.
+// A finding counts for a while, and while the API server does not answer.
 func TestAgentSandboxIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	c := newControlled(t, "v1beta1", 10*time.Second)

@@ -589,7 +589,7 @@ func TestRemovedMeanwhile(t *testing.T) {
 	}
 }
 
-// What could not be removed is not reported as removed.
+// A sandbox that could not be removed is not reported as removed.
 func TestPruneFails(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"pods", "secrets"} {
@@ -752,7 +752,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// What a Pod must not have, whatever is asked for.
+// The fields that a Pod must not have, whatever is asked for.
 func TestPod(t *testing.T) {
 	t.Parallel()
 	s := sandbox.Spec{Image: "image", Mounts: []sandbox.Mount{{Source: "data", Target: "/data"}}, Labels: map[string]string{"team": "a"}, Runtime: "gvisor"}
@@ -965,7 +965,7 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-// What a sandbox uses is what its server reports, and processors are counted between two
+// The usage of a sandbox is the report of its server, and processors are counted between two
 // reports. A sandbox that is gone is not asked.
 func TestStats(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ func only[T runtime.Object](t *testing.T, objects []runtime.Object) (found T) {
 	return found
 }
 
-// What is printed is the base, and the base has all files of its directory.
+// The manifests printed are the base, and the base has all files of its directory.
 func TestManifestsAreTheBase(t *testing.T) {
 	t.Parallel()
 	text, err := manifests.Gateway(manifests.Options{})

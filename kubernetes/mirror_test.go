@@ -108,7 +108,7 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// What another process makes, claims and removes is told.
+// Sandboxes that another process makes, claims and removes are reported.
 func TestMirrorOfOthers(t *testing.T) {
 	w := newVersionedWorld(t)
 	events := w.following(t)

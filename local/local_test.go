@@ -153,7 +153,7 @@ func TestStopWithoutProcess(t *testing.T) {
 	}
 }
 
-// What was left in a sandbox keeps no user from removing it.
+// Files left in a sandbox keep no user from removing it.
 func TestDeleteReadOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -349,7 +349,7 @@ func TestStateIsClosedToOthers(t *testing.T) {
 	}
 }
 
-// What only an engine has is refused, with the way on.
+// A setting that only an engine has is refused, with the way on.
 func TestRefusedOptions(t *testing.T) {
 	t.Parallel()
 	d := open(t, local.Config{StateDir: t.TempDir()})

@@ -176,7 +176,7 @@ func TestServerInfo(t *testing.T) {
 	}
 }
 
-// What comes on top of the actions in flight is refused before anything runs.
+// A request on top of the actions in flight is refused before anything runs.
 func TestTooManyActions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -68,7 +68,7 @@ func TestClaimIsAcceptedOnce(t *testing.T) {
 	}
 }
 
-// What a server needs after a crash is kept before the claim, or the new limit, is
+// The state that a server needs after a crash is kept before the claim, or the new limit, is
 // answered. Where that fails, the owner can try again.
 func TestClaimIsRemembered(t *testing.T) {
 	t.Parallel()

@@ -237,7 +237,7 @@ func TestDownloadRefused(t *testing.T) {
 	}
 }
 
-// What the user may not read is left out, and the zip says so.
+// A file that the user may not read is left out, and the zip says so.
 func TestDownloadSkipsUnreadable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

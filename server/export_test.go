@@ -16,7 +16,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// What tests need to see from inside.
+// Internals that tests need.
 var MemberName = memberName
 
 // FileError is fileError for an error of the system at a path.

@@ -56,7 +56,7 @@ func TestHugeDirectory(t *testing.T) {
 	}
 }
 
-// What is nested too deeply is left out of an archive, which says so.
+// A file that is nested too deeply is left out of an archive, which says so.
 func TestDownloadNested(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -81,7 +81,7 @@ func TestTimeToLiveTakenAway(t *testing.T) {
 	})
 }
 
-// What works is not idle, however long it takes.
+// A working server is not idle, however long it takes.
 func TestIdleLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

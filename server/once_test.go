@@ -199,7 +199,7 @@ func TestPreferAsync(t *testing.T) {
 	}
 }
 
-// What a server that died leaves is told as it is.
+// The records of a server that died are shown as they are.
 func TestAfterADeath(t *testing.T) {
 	t.Parallel()
 	cfg := journal.Config{Dir: filepath.Join(t.TempDir(), "j"), MaxActions: 4}

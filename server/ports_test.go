@@ -201,7 +201,7 @@ func TestTunnelSlowReader(t *testing.T) {
 		}
 	})))
 	dialPort(t, c)
-	// What is on the way fits into the buffers of two connections of the kernel.
+	// The bytes on the way fit into the buffers of two connections of the kernel.
 	if total := <-wrote; total > 32<<20 {
 		t.Errorf("the port could write %d bytes", total)
 	}

@@ -90,7 +90,7 @@ func TestProgramInput(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
-	// What was taken is acknowledged again after the end.
+	// Input that was taken is acknowledged again after the end.
 	for _, again := range []struct{ query, body, want string }{
 		{"0", "one\n", `{"offset":14,"ended":false}`},
 		{"8&end=true", "three\n", `{"offset":14,"ended":true}`},

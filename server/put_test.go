@@ -141,7 +141,7 @@ func TestFailedUploadFollowsNoLink(t *testing.T) {
 	}
 }
 
-// What a crash leaves of such a file is removed by the next start, which the user could
+// The part of such a file that a crash leaves is removed by the next start, which the user could
 // not do.
 func TestOwnFilesAreRecovered(t *testing.T) {
 	t.Parallel()

@@ -660,7 +660,7 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// What broke is logged once with its chain, and not told to the client; the
+// An internal error is logged once with its chain, and not told to the client; the
 // server goes on.
 func TestBroken(t *testing.T) {
 	t.Parallel()

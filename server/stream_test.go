@@ -103,7 +103,7 @@ func TestStreamBeats(t *testing.T) {
 	}
 }
 
-// What an action waits for is said in heartbeats and in its record while it runs, and not
+// The reason for which an action waits is said in heartbeats and in its record while it runs, and not
 // afterwards.
 func TestWaiting(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"github.com/actiond/actiond/server"
 )
 
-// What the model asked for arrives at the executor, with the limit of the
+// A model's call arrives at the executor, with the limit of the
 // controller where that is the shorter one.
 func TestToolCallGoesIn(t *testing.T) {
 	t.Parallel()

@@ -165,7 +165,7 @@ func TestUploadKeepsFile(t *testing.T) {
 	}
 }
 
-// What there is no room for leaves the old bytes, and nothing where there were
+// A file that there is no room for leaves the old bytes, and nothing where there were
 // none; so does a content that ends early leave no new file.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
@@ -399,7 +399,7 @@ func asNobody(do func() error) error {
 	return errors.Join(do(), syscall.Setfsuid(0))
 }
 
-// What a caller names is made, opened and read with the rights of the
+// A path that a caller names is made, opened and read with the rights of the
 // sandbox's user.
 func TestFilesAsUser(t *testing.T) {
 	t.Parallel()

@@ -503,7 +503,7 @@ func TestEveryPrefix(t *testing.T) {
 	_ = j.Close()
 	name := filepath.Join(cfg.Dir, "log-0000000000000001")
 	whole := testhelp.ReadFile(t, name)
-	// What is known rises with what was written.
+	// The known size rises with the records written.
 	ranks := map[string][]string{
 		"a": {"none", `refused "" ""`, `unknown "" ""`, `unknown "" "out"`, `done "A" "out"`},
 		"b": {"none", `unknown "" ""`, `done "B" ""`},
@@ -612,7 +612,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// What a client was told is there after the process was killed.
+// An action that a client got an answer for is there after the process was killed.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "j")

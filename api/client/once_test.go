@@ -224,7 +224,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// What is refused at once is not sent again.
+// A request that is refused at once is not sent again.
 func TestRefusedIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []string{"429 many", "503 many", "400 no", "401 no", "422 no", "500 no"} {

@@ -51,7 +51,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// What is no message is quoted: it says why.
+// JSON that is no message is quoted: it says why.
 func TestCompletionRefused(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
@@ -94,7 +94,7 @@ func TestAnswer(t *testing.T) {
 	if !errors.Is(err, lost) || err.Error() != "calling broken: the connection is lost" {
 		t.Errorf("got %v", err)
 	}
-	// What was done before it is told.
+	// The calls before it are reported.
 	got, err := json.Marshal(answers)
 	const want = `[{"role":"tool","content":"[out]","tool_call_id":"a"},{"role":"tool","content":"(a picture, which this API has no place for)"}]`
 	if err != nil || string(got) != want {

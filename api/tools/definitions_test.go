@@ -157,7 +157,7 @@ func TestGeminiSchemas(t *testing.T) {
 	}
 }
 
-// What a sandbox cannot do is not offered.
+// A tool that a sandbox cannot run is not offered.
 func TestDefinitionsOfWhatThereIs(t *testing.T) {
 	t.Parallel()
 	names := func(dialect string, can ...string) string {

@@ -174,7 +174,7 @@ func TestChangesOfActions(t *testing.T) {
 	}
 }
 
-// What changed between two states, and at or below a path.
+// The changes between two states, and at or below a path.
 func TestChangesSince(t *testing.T) {
 	t.Parallel()
 	_, dir, address := serveForTest(t)
@@ -208,7 +208,7 @@ func TestChangesSince(t *testing.T) {
 	}
 }
 
-// What changes between actions is of none of them.
+// A change between actions belongs to none of them.
 func TestChangesOutside(t *testing.T) {
 	t.Parallel()
 	_, dir, address := serveForTest(t)

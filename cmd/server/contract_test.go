@@ -69,7 +69,7 @@ func TestContractOverHTTP(t *testing.T) {
 	contract.Suite(t, c.Do, dir)
 }
 
-// What actions say about their changes, likewise.
+// The changes of actions, likewise.
 func TestContractOfChanges(t *testing.T) {
 	t.Parallel()
 	c, dir, _ := serveForTest(t)

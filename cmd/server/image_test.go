@@ -46,7 +46,7 @@ const leave = `
 exec chroot "$1" /server --addr unix:/run/s --working-dir /workspace --username agent --user-id 1000
 `
 
-// What an image lacks, or may not be changed, keeps no command from running.
+// A file that an image lacks, or that may not be changed, keeps no command from running.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	needMounts(t)

@@ -69,7 +69,7 @@ func (s *upgradable) life() (l api.Life) {
 }
 
 // A server that crashes is started again in its container, with its owner and its limits.
-// What ran is unknown and has ended, and what was done stays.
+// A running action is unknown and has ended, and finished ones stay.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	one, two := build(t, "one", "-X main.release=v1", "."), build(t, "two", "-X main.release=v2", ".")

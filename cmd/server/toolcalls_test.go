@@ -190,7 +190,7 @@ func TestReadReplaceRead(t *testing.T) {
 	if first.SHA256 == "" || second.SHA256 != third.SHA256 || first.SHA256 == second.SHA256 || !strings.Contains(third.Content, "line 2") {
 		t.Errorf("got hashes %q, %q, %q and %q", first.SHA256, second.SHA256, third.SHA256, third.Content)
 	}
-	// What the edit did not touch is as it was, also what is no UTF-8.
+	// The other bytes are as they were, also those that are not UTF-8.
 	if got, err := os.ReadFile(path); err != nil || string(got) != "caf\xe9 one\r\nline 2\r\n" {
 		t.Errorf("got %q, %v", got, err)
 	}

@@ -152,7 +152,7 @@ func TestKilledDuringRestore(t *testing.T) {
 	}
 }
 
-// What an upgrade finds open ends well: an attempt stays open, a bisect that force cuts off has its present restored, and a
+// Open attempts and bisects survive an upgrade: an attempt stays open, a bisect that force cuts off has its present restored, and a
 // restore is waited for, or ended by the next program.
 func TestUpgradeDuringUndo(t *testing.T) {
 	t.Parallel()

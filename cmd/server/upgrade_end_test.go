@@ -70,7 +70,7 @@ func TestUpgrade(t *testing.T) {
 	s.act("run", map[string]any{"command": "C-c", "is_input": true, "session": "answered", "timeout": 60})
 	s.do("DELETE", "/v1/actions/program?wait=30", nil)
 
-	// What ends within the wait ends as ever. A follower reads all of it.
+	// An action that ends within the wait ends as ever. A follower reads all of it.
 	c, err := client.New(client.Config{BaseURL: "unix://" + filepath.Join(s.dir, "s"), Key: "k"})
 	if err != nil {
 		t.Fatal(err)

@@ -161,7 +161,7 @@ func TestAttachFeelsLikeAShell(t *testing.T) {
 	}
 }
 
-// What is pasted runs line by line, however many pieces it comes in.
+// A pasted text runs line by line, however many pieces it comes in.
 func TestAttachPaste(t *testing.T) {
 	t.Parallel()
 	for name, program := range shells(t) {
@@ -188,7 +188,7 @@ func TestAttachPaste(t *testing.T) {
 	}
 }
 
-// What is typed while a command runs goes to the command if it reads, and otherwise to the
+// Text typed while a command runs goes to the command if it reads, and otherwise to the
 // next prompt; keys with a signal discard it.
 func TestAttachTypeAhead(t *testing.T) {
 	t.Parallel()
@@ -255,7 +255,7 @@ func TestAttachInterruptAsInput(t *testing.T) {
 	}
 }
 
-// What one types that another types into too is input of the command only.
+// Text typed into a command that another client types into too is input of the command only.
 func TestAttachTypeAheadOfTwo(t *testing.T) {
 	t.Parallel()
 	s := session(t, "")
@@ -301,7 +301,7 @@ func TestAttachLooksOn(t *testing.T) {
 	p.leaves()
 }
 
-// What is typed never gets into another command, however it ends.
+// Typed text never gets into another command, however it ends.
 func TestAttachTypingCannotCorrupt(t *testing.T) {
 	t.Parallel()
 	for name, program := range shells(t) {
@@ -328,7 +328,7 @@ func TestAttachTypingCannotCorrupt(t *testing.T) {
 						t.Fatal(err)
 					}
 					if r.Outcome == bash.Completed && r.Status == 0 {
-						// What was typed meanwhile is echoed, as on any terminal.
+						// Text typed meanwhile is echoed, as on any terminal.
 						if !strings.Contains(r.Output, want) && !strings.Contains(r.Output, "^C") {
 							t.Errorf("got %q, want %q", r.Output, want)
 						}

@@ -329,7 +329,7 @@ func TestRestartRestores(t *testing.T) {
 	}
 }
 
-// What a command wants done before prompts never holds up the commands after it.
+// Work that a command wants done before prompts never holds up the commands after it.
 func TestPromptCommand(t *testing.T) {
 	t.Parallel()
 	s := session(t, "/bin/bash")
@@ -534,7 +534,7 @@ func TestCallerGone(t *testing.T) {
 	}
 }
 
-// What a command left in the terminal's modes does not reach the next one.
+// Terminal modes that a command left do not reach the next one.
 func TestTerminalRestored(t *testing.T) {
 	t.Parallel()
 	s := session(t, "/bin/bash")
@@ -555,8 +555,8 @@ func TestTerminalRestored(t *testing.T) {
 func TestNoDescriptorsLeak(t *testing.T) {
 	t.Parallel()
 	s := session(t, "/bin/bash")
-	// What a child of this process has beyond standard files, the runner of
-	// the tests left open.
+	// Other descriptors than standard files of a child of this process: the runner of
+	// the tests left them open.
 	want, err := exec.CommandContext(t.Context(), "ls", "/proc/self/fd").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -711,7 +711,7 @@ print("ready", flush=True)
 signal.pause()
 `
 
-// What a program says of itself is not believed: the server's memory is not
+// A program's reports of itself are not believed: the server's memory is not
 // filled with a command line.
 func TestLongCommandLine(t *testing.T) { //nolint:paralleltest // it measures this process
 	python, err := exec.LookPath("/usr/bin/python3")
@@ -729,7 +729,7 @@ func TestLongCommandLine(t *testing.T) { //nolint:paralleltest // it measures th
 	}
 }
 
-// What was typed for one command does not answer the question of another.
+// Text typed for one command does not answer the question of another.
 func TestTypedAheadIsDropped(t *testing.T) {
 	t.Parallel()
 	s := session(t, "/bin/bash")

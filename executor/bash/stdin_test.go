@@ -131,7 +131,7 @@ var sources = map[string]string{
 	"nothing":       "{ FILTER; } < /dev/null",
 }
 
-// What reads standard input reads what the command gives it, as a shell that was
+// A program reads the standard input that the command gives it, as a shell that was
 // given the text with -c shows, and never what the server writes to the shell.
 func TestStandardInput(t *testing.T) {
 	t.Parallel()

@@ -121,7 +121,7 @@ func TestStreamReaderLeaves(t *testing.T) {
 	}
 }
 
-// What is told is what was written, bytes of every kind.
+// The bytes told are those written, of every kind.
 func TestStreamIsExact(t *testing.T) {
 	t.Parallel()
 	s := session(t, "")

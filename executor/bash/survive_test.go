@@ -76,7 +76,7 @@ var terminalAttacks = []attack{
 	{name: "screen left in a mode", text: `printf '\033[?1049h\033[5;5r\033(0\033[?7l\033[?6h'`},
 }
 
-// What these need no ordinary user has.
+// No ordinary user has the rights that these need.
 var privilegedAttacks = []attack{
 	{name: "other owner", text: "chown 12345:12345 $(tty); chmod 000 $(tty)"},
 	{name: "locked modes", text: "stty raw -echo; " + python(`fcntl.ioctl(0, 0x5457, b"\xff" * 60)`)}, // TIOCSLCKTRMIOS
@@ -255,7 +255,7 @@ func TestSurvivePrivileged(t *testing.T) {
 	checkAttacks(t, privilegedAttacks, nil)
 }
 
-// What the shell prints of a long line of the server's waits in the begin pipe, which is
+// The shell's echo of a long line of the server's waits in the begin pipe, which is
 // emptied while the line is sent and by looks at the command.
 func TestTraceOfLongText(t *testing.T) {
 	t.Parallel()

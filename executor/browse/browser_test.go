@@ -314,7 +314,7 @@ func TestForm(t *testing.T) {
 	} {
 		fails(t, b, program, want)
 	}
-	// What comes after a call that failed is not done, nothing of a program that is not understood.
+	// A call behind one that failed is not made, nothing of a program that is not understood.
 	page = fails(t, b, fmt.Sprintf("fill('%s', 'one')\nclick('99999')\nfill('%[1]s', 'two')", input), "ValueError")
 	wantTree(t, page, "value='one'")
 	page = fails(t, b, fmt.Sprintf("fill('%s', 'three')\nclick(", input), "SyntaxError")

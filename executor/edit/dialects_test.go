@@ -256,7 +256,7 @@ func TestSeveralEdits(t *testing.T) {
 	}
 }
 
-// What a command does not obey it refuses: str_replace takes one place, whatever is said about their number.
+// A command refuses a member that it does not obey: str_replace takes one place, whatever is said about their number.
 func TestNumbersOfPlaces(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/actiond/actiond/executor/internal/store"
 )
 
-// What has a contract of its own is tested by itself.
+// Internals with a contract of their own are tested by themselves.
 
 // IsPlaceholder is isPlaceholder.
 var IsPlaceholder = isPlaceholder

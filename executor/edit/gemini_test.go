@@ -152,7 +152,7 @@ func TestGeminiNames(t *testing.T) {
 			t.Errorf("%s: got %+v and %v, want %s", test.path, r, err, test.want)
 		}
 	}
-	// What is made is made where it was named.
+	// The file is made where it was named.
 	if r, err := b.Overwrite("only.txt", b.dir, "new", ""); err != nil || r.Path != b.path("only.txt") {
 		t.Errorf("got %+v and %v", r, err)
 	}

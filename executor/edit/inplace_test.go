@@ -126,7 +126,7 @@ func editAndDie(state, path string) int {
 	return 1
 }
 
-// What a process that was killed has edited is undone by the next one, step by step.
+// Edits of a process that was killed are undone by the next one, step by step.
 func TestUndoAfterKill(t *testing.T) {
 	t.Parallel()
 	state, path := t.TempDir(), filepath.Join(t.TempDir(), "f")

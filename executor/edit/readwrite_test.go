@@ -32,7 +32,7 @@ func TestReadRanges(t *testing.T) {
 		{"behind the end", five, 9, 20, ""},
 		{"at the end", five, 5, 5, ""},
 		{"behind the end to the end", five, 5, -1, ""},
-		// What follows is how the reference counts, and clients have it so.
+		// The next rows count as the reference does, and clients have it so.
 		{"last", five, 4, 5, "l 4\nl 5\n"},
 		{"none at the top", five, 0, 0, "l 1\n"},
 		{"negative end", five, 0, -2, "l 1\n"},

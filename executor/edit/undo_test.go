@@ -190,7 +190,7 @@ func TestUndoRefuses(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 
-	// What was deleted and created again does not come back as something older.
+	// A file that was deleted and created again does not come back as something older.
 	second := b.path("g")
 	b.do(edit.Command{Name: "create", Path: second, FileText: new("first")})
 	if err := os.Remove(second); err != nil {
@@ -567,7 +567,7 @@ func TestHistoryOnSmallDisk(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d edits are kept", kept, files)
-	// What cannot be kept costs no other entry.
+	// Bytes that cannot be kept cost no other entry.
 	path := b.write("small", "a", 0o644)
 	b.replace("small", "a", "b")
 	large := b.write("large", noise(99, 2<<20), 0o644)

@@ -5,7 +5,7 @@ import "time"
 // SetListTime shortens the wait for lists.
 func (p *Proxy) SetListTime(d time.Duration) { p.listTime = d }
 
-// What tests need to see from inside.
+// Internals that tests need.
 var (
 	Mask = mask
 )

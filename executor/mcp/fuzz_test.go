@@ -9,7 +9,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// What is let through to the library is understood by it: a message that is
+// A message that is let through to the library is understood by it: a message that is
 // refused there ends the connection.
 func FuzzCheckMCPMessage(f *testing.F) {
 	for _, seed := range []string{

@@ -276,7 +276,7 @@ func TestReplaceWhileACallRuns(t *testing.T) {
 	testhelp.Eventually(t, func() bool { return syscall.Kill(old, 0) != nil }, "the old server ends")
 }
 
-// What became of a server is said with its last words, and without its secrets.
+// The end of a server is reported with its last words, and without its secrets.
 func TestServersThatFail(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -333,7 +333,7 @@ func TestServersThatFail(t *testing.T) {
 	}
 }
 
-// What is odd and not deadly is answered, by the same server.
+// An odd request that is not deadly is answered, by the same server.
 func TestServersThatAreOdd(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{
@@ -402,7 +402,7 @@ func TestListWithoutThoseThatFail(t *testing.T) {
 	}
 }
 
-// What clients would refuse a whole list for is mended.
+// A tool for which clients would refuse the whole list is fixed.
 func TestOddSchemas(t *testing.T) {
 	t.Parallel()
 	list, err := connect(t, newProxy(t, testServer(t, "odd", "odd schemas"))).ListTools(t.Context(), nil)

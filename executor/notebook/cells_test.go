@@ -25,7 +25,7 @@ func TestOddCells(t *testing.T) {
 		{"unknown magic", "%nothing", "UsageError: Line magic function `%nothing` not found.\n"},
 		{"magic", "%pwd", "'/'"},
 
-		// What a process writes to the kernel's own descriptors is this cell's, at its place.
+		// Output of a process to the kernel's own descriptors is this cell's, at its place.
 		{"process", "print('a'); os.system('echo b; echo c >&2'); print('d')", "a\nb\nd\nc\n"},
 		{"process as the last", "os.system('echo b') + 1", "b\n1"},
 		{"no UTF-8", `print(os.write(1, b'\xff\xfe'))`, "\ufffd\ufffd2\n"},

@@ -360,7 +360,7 @@ func TestIdleRace(t *testing.T) {
 	}
 }
 
-// What the user puts into the directory of the sockets is not the server's to
+// A file that the user puts into the directory of the sockets is not the server's to
 // read, write or remove.
 func TestForeignFiles(t *testing.T) {
 	tmp := t.TempDir()

@@ -237,7 +237,7 @@ func TestDeath(t *testing.T) {
 		"import os, time; print('a', flush=True); os.fork() and os.kill(os.getpid(), 9); time.sleep(300)": "was killed by signal 9 (killed)",
 	} {
 		r := runIn(t, n, "default", notebook.Cell{Code: code, Dir: "/", Timeout: -1})
-		// What was printed in the moment of the death may still have been in the kernel.
+		// Output in the moment of the death may still have been in the kernel.
 		if r.Text != "a\n" && r.Text != "" || r.Ended != ended {
 			t.Errorf("%s: got %+v, want the end %q", code, r, ended)
 		}
@@ -274,7 +274,7 @@ func number(t *testing.T, s string) int {
 	return n
 }
 
-// What a kernel started ends with it, in whichever session or group it is, and
+// A process that a kernel started ends with it, in whichever session or group it is, and
 // nothing is left of it in the file system.
 func TestClose(t *testing.T) {
 	t.Parallel()

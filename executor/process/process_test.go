@@ -165,7 +165,7 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
-// What comes is delivered: each byte once, in order, the beginning first; also to a
+// Output is delivered: each byte once, in order, the beginning first; also to a
 // listener that is slower than the program.
 func TestOutput(t *testing.T) {
 	t.Parallel()
@@ -275,7 +275,7 @@ func pids(t *testing.T, text string) (numbers []int) {
 	return numbers
 }
 
-// What an agent may do, and what comes of it.
+// Hostile programs and their results.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	const daemon = `setsid sh -c 'sleep 1000 & echo $!'` // of another session, without parents, with our pipes

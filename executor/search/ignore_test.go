@@ -13,7 +13,7 @@ import (
 	"github.com/actiond/actiond/executor/search"
 )
 
-// What git would add is what is found: git is asked about trees with rules of
+// The files found are those that git would add: git is asked about trees with rules of
 // every form.
 func TestIgnoreLikeGit(t *testing.T) {
 	t.Parallel()

@@ -381,7 +381,7 @@ func TestAgentSandbox(t *testing.T) {
 		t.Errorf("%d sandboxes, %v", len(all), err)
 	}
 
-	// What root in a sandbox finds in its server does not claim the one beside it.
+	// A secret that root in a sandbox finds in its server does not claim the one beside it.
 	eventually(t, "the pool again", full)
 	neighbour, err := shared.api.CoreV1().Pods(c.namespace).Get(ctx, waiting()[0], metav1.GetOptions{})
 	if err != nil {

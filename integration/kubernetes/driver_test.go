@@ -134,7 +134,7 @@ func TestDriverByPortForward(t *testing.T) {
 	drivertest.Suite{Open: func(t *testing.T) sandbox.Driver { t.Helper(); return openFor(t, false) }, Spec: small}.Run(t)
 }
 
-// What a user sees who asks for what the cluster does not have.
+// The errors for a user who asks for things that the cluster does not have.
 func TestReasons(t *testing.T) { //nolint:tparallel // its namespace is looked at afterwards
 	t.Parallel()
 	d := open(t, true)

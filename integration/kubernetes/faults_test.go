@@ -109,7 +109,7 @@ func TestNoAPIServer(t *testing.T) {
 		t.Logf("an action through the gateway: %v", time.Since(begun))
 	}
 	through()
-	// What needs the API server says that the state is unknown.
+	// A call that needs the API server says that the state is unknown.
 	unknown := func() {
 		t.Helper()
 		fresh := openIn(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + spaceOf(t), Direct: true}) // as a command is
@@ -349,7 +349,7 @@ func TestNodeIsEmptied(t *testing.T) {
 	}
 }
 
-// What users see who ask for what the cluster refuses.
+// The errors for users who ask for things that the cluster refuses.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	space := namespace(t)

@@ -338,7 +338,7 @@ func TestNetworkPolicy(t *testing.T) {
 		t.Errorf("after that: %+v, %v", n, err)
 	}
 
-	// What fences is the cluster's network plugin. The one of these tests enforces nothing, and doctor says so.
+	// The cluster's network plugin enforces policies. The one of these tests enforces nothing, and doctor says so.
 	direct, _ := do("nc -w 5 " + to + " 7 </dev/null && echo reached")
 	found, err := outside.Examine(t.Context())
 	if err != nil {

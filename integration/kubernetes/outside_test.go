@@ -75,7 +75,7 @@ func TestOutsideRights(t *testing.T) {
 	w.want("", "", "rm", "build")
 }
 
-// What runs from outside outlasts kubelets and API servers that are started again. Where
+// A command from outside outlasts kubelets and API servers that are started again. Where
 // they stay away, it says how to go on.
 func TestOutsideOutages(t *testing.T) {
 	w := newWords(t)

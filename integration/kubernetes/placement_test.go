@@ -73,7 +73,7 @@ func fails(t *testing.T, d sandbox.Driver, spec sandbox.Spec, want string) {
 	t.Log(err)
 }
 
-// What the runtime of this node lacks is said in the words of the kubelet or the runtime.
+// A feature that the runtime of this node lacks is reported in the words of the kubelet or the runtime.
 func TestOlderNode(t *testing.T) {
 	t.Parallel()
 	d := open(t, true)

@@ -105,7 +105,7 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// What is removed or replaced between pages leaves all other names.
+// A name that is removed or replaced between pages leaves all others.
 func TestListingChanges(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()

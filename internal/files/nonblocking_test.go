@@ -99,7 +99,7 @@ func TestWriteNew(t *testing.T) {
 	}
 }
 
-// What lies in a pipe is read after the deadline, and nothing waits for more.
+// The bytes in a pipe are read after the deadline, and nothing waits for more.
 func TestReadNow(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()

@@ -70,7 +70,7 @@ func TestOpenPrivate(t *testing.T) {
 	}
 }
 
-// What links lead to stays, also where that is in the directory.
+// The target of a link stays, also where it is in the directory.
 func TestRemoveLinks(t *testing.T) {
 	t.Parallel()
 	dir, other := t.TempDir(), t.TempDir()

@@ -82,7 +82,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// What an agent of root's puts in the place of the files ends no wait and fills no memory.
+// A file that an agent of root's puts in the place of the databases blocks no read and fills no memory.
 func TestFindOfTraps(t *testing.T) {
 	t.Parallel()
 	base := etcOf(t, accounts, groups)

@@ -67,7 +67,7 @@ func TestHandOverFollowsNoLinkOfTheUser(t *testing.T) {
 		t.Error("links in a circle were followed")
 	}
 
-	// What the image's builder linked is followed, as the kernel does.
+	// A link of the image's builder is followed, as the kernel does.
 	if err := identity.HandOver(at("roots/work"), agent, 0); err != nil || owner("work") != agent {
 		t.Errorf("root's link: got %v, and the owner %d", err, owner("work"))
 	}

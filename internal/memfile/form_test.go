@@ -37,7 +37,7 @@ func hand(t *testing.T, from, to any) error {
 	return m.Load(to)
 }
 
-// What is handed over comes as it was, also bytes that are not UTF-8.
+// A value that is handed over comes as it was, also bytes that are not UTF-8.
 func TestDocument(t *testing.T) {
 	t.Parallel()
 	all := make([]byte, 256)

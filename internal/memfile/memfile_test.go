@@ -13,7 +13,7 @@ import (
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
-// What was stored last is read, also where it is shorter than what was there.
+// The value stored last is read, also where it is shorter than the one before.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	m, err := New()

@@ -8,7 +8,7 @@ import (
 	"github.com/actiond/actiond/internal/shellquote"
 )
 
-// What a shell makes of the word is the text.
+// A shell turns the word into the text.
 func TestWord(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "a b", "it's", "''", `$HOME "x" \n`, "a\nb\n", "-n", "é🚀", "*", "\x01\x7f\xff", "a\x00b"} {

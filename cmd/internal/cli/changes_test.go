@@ -10,7 +10,7 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 )
 
-// What a command changed is shown beside its output, and later from the log.
+// The changes of a command are shown beside its output, and later from the log.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)
@@ -47,7 +47,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// What a watch tells is one line for each path.
+// A watch prints one line for each path.
 func TestWatchCommand(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)

@@ -185,7 +185,7 @@ func TestRenewAndPrune(t *testing.T) {
 	if got := m.ok("ls", "-o", "json"); strings.Contains(got, id) || !strings.Contains(got, `"name": "stays"`) {
 		t.Errorf("after prune: %s", got)
 	}
-	// What a creator that was killed leaves.
+	// The rest of a creator that was killed.
 	if err := os.Mkdir(filepath.Join(m.dir, "local", "0123456789ab"), 0o700); err != nil {
 		t.Fatal(err)
 	}

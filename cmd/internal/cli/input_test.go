@@ -27,7 +27,7 @@ func (m localMachine) fed(input string, args ...string) (code int, stdout, stder
 	return code, out.String(), errs.String()
 }
 
-// What comes on standard input reaches a command byte by byte, and is not left
+// Standard input reaches a command byte by byte, and is not left
 // in the sandbox.
 func TestExecInput(t *testing.T) {
 	t.Parallel()

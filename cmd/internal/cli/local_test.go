@@ -218,7 +218,7 @@ func TestExecStops(t *testing.T) {
 	}, "process %s ends", pid)
 }
 
-// What a terminal made of the ends of lines is undone wherever parts begin.
+// A terminal's translation of line ends is undone wherever parts begin.
 func TestTerminalOutput(t *testing.T) {
 	t.Parallel()
 	const text, want = "a\r\nb\r\r\n\r\nc\rd\r", "a\nb\r\n\nc\rd\r"

@@ -48,7 +48,7 @@ func TestLsChooses(t *testing.T) {
 	}
 }
 
-// What the gateway tells of a sandbox has the same name and form here, and --format
+// A field of the gateway's sandboxes has the same name and form here, and --format
 // has the names of JSON.
 func TestMembersOfASandbox(t *testing.T) {
 	t.Parallel()

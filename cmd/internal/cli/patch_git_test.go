@@ -105,7 +105,7 @@ func workspacePatch(t *testing.T, dir, commands string) string {
 	return patchOf(t, c, false)
 }
 
-// What the server and this program make of changes is what git makes of them, and git applies it.
+// The patch of the server and this program is git's, and git applies it.
 func TestPatchIsGits(t *testing.T) {
 	t.Parallel()
 	dir, other := t.TempDir(), t.TempDir()

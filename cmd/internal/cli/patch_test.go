@@ -95,7 +95,7 @@ meta mode: mode, owner, attributes or time
 	}
 }
 
-// What git makes of the patch is what the sandbox has.
+// Git applies the patch to the files of the sandbox.
 func TestPatchApplies(t *testing.T) {
 	t.Parallel()
 	git, err := exec.LookPath("git")

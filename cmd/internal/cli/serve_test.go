@@ -74,7 +74,7 @@ func TestServeWithoutEngine(t *testing.T) {
 	}
 }
 
-// What no sandbox can have is refused at the start, and not with each creation.
+// A setting that no sandbox can have is refused at the start, and not with each creation.
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := inProcess(t.Context(), nil, "serve", "--addr", "127.0.0.1:0", "--state-dir", t.TempDir(),

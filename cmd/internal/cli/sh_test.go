@@ -107,7 +107,7 @@ func TestShellScreen(t *testing.T) {
 	if os.Geteuid() == 0 {
 		sign = "#"
 	}
-	// What agents and creations run before leaves no trace.
+	// Earlier commands of agents and creations leave no trace.
 	long := "box:" + work + sign
 	s.shows("note: ctrl-p ctrl-q leaves, and ends nothing", long)
 	s.types("PS4=; cd /", "Enter")

@@ -37,7 +37,7 @@ func TestSignalsOfOneMoment(t *testing.T) {
 	})
 }
 
-// What is interrupted twice within a moment cleans up all the same.
+// A command that is interrupted twice within a moment cleans up all the same.
 func TestRunInterruptedTwice(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)

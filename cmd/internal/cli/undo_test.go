@@ -97,7 +97,7 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// What diff prints makes of the files before an action those after it.
+// The output of diff turns the files before an action into those after it.
 func TestDiffOfAction(t *testing.T) {
 	t.Parallel()
 	git, err := exec.LookPath("git")

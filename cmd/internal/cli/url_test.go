@@ -9,7 +9,7 @@ import (
 	"github.com/actiond/actiond/api/client"
 )
 
-// What url prints is enough for a client.
+// The output of url is enough for a client.
 func TestURL(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)

@@ -49,7 +49,7 @@ func repository(t *testing.T) *release {
 	return r
 }
 
-// What is not committed, or does not name the version, is not released.
+// A tree with uncommitted files, or that does not name the version, is not released.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	r := repository(t)

@@ -256,7 +256,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// What our own readers say is text within its limits, whatever the document is. The library that reads PDF has no
+// The output of our own readers is text within its limits, whatever the document is. The library that reads PDF has no
 // limits, and is bounded by the worker.
 func FuzzConvert(f *testing.F) {
 	kinds := []string{".docx", ".pptx", ".csv", ".tsv", ".ipynb"}

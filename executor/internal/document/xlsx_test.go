@@ -72,7 +72,7 @@ func TestSheetNumbers(t *testing.T) {
 	}
 }
 
-// What the reader says is text within its limits, whatever the parts of a workbook are.
+// The output of the reader is text within its limits, whatever the parts of a workbook are.
 func FuzzWorkbook(f *testing.F) {
 	f.Add(cells, styles, texts)
 	f.Add(`<row><c s="0"><v>-1.5</v></c></row>`, `<numFmts><numFmt numFmtId="1" formatCode="[h]:mm:ss.0 AM/PM;# ?/12;##0.0#E+0,,;@"/></numFmts><cellXfs><xf numFmtId="1"/></cellXfs>`, "")

@@ -43,7 +43,7 @@ func TestStubRuns(t *testing.T) {
 	}
 }
 
-// What runs has what it would have from cmd.Start, and nothing of ours.
+// A program has the same as from cmd.Start, and nothing of ours.
 func TestStart(t *testing.T) {
 	for way, start := range ways(t) {
 		t.Run(way, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestStartAs(t *testing.T) {
 	}
 }
 
-// What runs goes before this process when memory runs out, from its first moment on.
+// A program goes before this process when memory runs out, from its first moment on.
 func TestStartGoesFirst(t *testing.T) {
 	t.Parallel()
 	for way, start := range ways(t) {

@@ -125,7 +125,7 @@ func TestSignalYounger(t *testing.T) {
 	}
 }
 
-// What loses its parents while these are killed does not get away with that.
+// A process that loses its parents while these are killed is killed too.
 func TestKillTreeOrphans(t *testing.T) {
 	t.Parallel()
 	const generations = `setsid sh -c 'setsid sh -c "setsid sh -c \"sleep 1000 & sleep 1000 & sleep 1000 & echo \\\$!; wait\"; wait"; wait'`

@@ -8,7 +8,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// What is read as a toleration is the same when it is written again.
+// A text that is read as a toleration is the same when it is written again.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"gpu", "a=b:NoSchedule", "x.y/z=:NoExecute", "=", ":", "a:b:c", "a=b=c", "a:", "*"} {
 		f.Add(seed)
