@@ -203,8 +203,8 @@ func TestUndoAtFirst(t *testing.T) {
 	}
 }
 
-// While an action runs nothing is restored unless it is forced; while something is restored no action begins, and one that waits
-// can be cancelled.
+// While an action runs nothing is restored unless it is forced; while something is restored no action begins, and one
+// that waits can be cancelled.
 func TestRestoreBesideActions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

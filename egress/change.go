@@ -92,11 +92,11 @@ func (p *Policy) Equal(q *Policy) bool {
 		})
 }
 
-// FillSecrets gives the secrets that come without a value the one of the same name in own, which are
-// the operator's, or else in present, which the sandbox has, and the members that they leave out. Their
-// header and format must be the same, and each of their hosts among those of that one: otherwise a
-// client that cannot read a value could have it sent elsewhere. The variable of an operator's secret is
-// the operator's as well, and secrets of the client do not have the name of such a one. The slice is changed; values are no part of the error.
+// FillSecrets gives the secrets that come without a value the one of the same name in own, which are the operator's,
+// or else in present, which the sandbox has, and the members that they leave out. Their header and format must be the
+// same, and each of their hosts among those of that one: otherwise a client that cannot read a value could have it
+// sent elsewhere. The variable of an operator's secret is the operator's as well, and secrets of the client do not
+// have the name of such a one. The slice is changed; values are no part of the error.
 func FillSecrets(secrets, own, present []Secret) error {
 	for i := range secrets {
 		if err := secrets[i].fill(own, present); err != nil {

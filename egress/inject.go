@@ -21,7 +21,8 @@ func (s *Secret) render() (header string, found forms) {
 		header = basicScheme + encoded
 		texts = append(texts, strings.TrimRight(encoded, "="))
 	}
-	// Characters that encoders of URLs keep: in forms, by encodeURIComponent, by Python, in a part of a path, and by encodeURI.
+	// Characters that encoders of URLs keep: in forms, by encodeURIComponent, by Python, in a part of a path, and by
+	// encodeURI.
 	for _, kept := range []string{"", "!'()*", "/", "$&+:=@", "!#$&'()*+,/:;=?@"} {
 		texts = append(texts, escape(value, kept, "0123456789ABCDEF"), escape(value, kept, "0123456789abcdef"))
 	}

@@ -29,8 +29,8 @@ func fileText(t *testing.T, path string) string {
 	return string(data)
 }
 
-// The contents before edits stay in a small store that states of the workspace fill, and these in one that edits fill: the
-// oldest ones of both give way.
+// The contents before edits stay in a small store that states of the workspace fill, and these in one that edits
+// fill: the oldest ones of both give way.
 func TestUndoInAFullStore(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]string{"undo": api.ChangesUndo, "facts": api.ChangesFacts, "not followed": ""} {

@@ -235,7 +235,8 @@ func (w *Workspace) Verify() (n uint64, exact bool) {
 	return w.last, w.exact
 }
 
-// Capture waits until the contents of the present state are kept, or the store is full. The error is the cause of the end of ctx.
+// Capture waits until the contents of the present state are kept, or the store is full. The error is the cause of the
+// end of ctx.
 func (w *Workspace) Capture(ctx context.Context) error {
 	if _, err := w.keeper(); err != nil {
 		return err
@@ -261,7 +262,8 @@ func (w *Workspace) keeper() (*changes.Tracker, error) {
 	return t, nil
 }
 
-// Missing returns how many files of a state cannot be restored, because their contents are not kept (yet), with some of their paths.
+// Missing returns how many files of a state cannot be restored, because their contents are not kept (yet), with some
+// of their paths.
 func (w *Workspace) Missing(n uint64) (missing int, paths []api.FilePath, err error) {
 	t, err := w.keeper()
 	if err != nil {

@@ -190,8 +190,8 @@ func TestRestoreAfterRestart(t *testing.T) {
 	end(e)
 }
 
-// A bisect that the end of the server broke off can be taken back, however large its test made the workspace, and a restore after the
-// end of a server says so.
+// A bisect that the end of the server broke off can be taken back, however large its test made the workspace, and a
+// restore after the end of a server says so.
 func TestRestoreAfterBisect(t *testing.T) {
 	t.Parallel()
 	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state")

@@ -21,9 +21,9 @@ import (
 // language and its text.
 var fence = regexp.MustCompile("(?ms)^(<!-- not run: .*? -->\n)?```([a-z]+)\n(.*?)^```$")
 
-// TestPages types in what the pages for newcomers say, each in one shell with a home and a
-// state directory of its own, and the programs found by PATH alone. The lines of a block of text are those that the block before
-// it prints; "…" stands for anything.
+// TestPages types in what the pages for newcomers say, each in one shell with a home and a state directory of its
+// own, and the programs found by PATH alone. The lines of a block of text are those that the block before it prints;
+// "…" stands for anything.
 func TestPages(t *testing.T) { //nolint:tparallel // one page after the other: they use the ports that are the defaults
 	t.Parallel()
 	server, err := serverBinary()

@@ -137,8 +137,8 @@ func TestGatewayKey(t *testing.T) {
 	}
 }
 
-// A process that was killed leaves its Lease held. Its clock, by which the Lease was renewed, may differ by hours; what counts is that
-// the Lease does not change for LeaseTime.
+// A process that was killed leaves its Lease held. Its clock, by which the Lease was renewed, may differ by hours;
+// what counts is that the Lease does not change for LeaseTime.
 func TestLeadOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	for name, ago := range map[string]time.Duration{"an hour ago": time.Hour, "just now": 0, "on a clock that is an hour ahead": -time.Hour} {

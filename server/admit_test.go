@@ -159,7 +159,8 @@ func TestLargeAnswersWait(t *testing.T) {
 	}
 }
 
-// A download of many files waits for the memory of its list, of which it takes no more than it needs: 6,000 * (50 + 10/3) bytes.
+// A download of many files waits for the memory of its list, of which it takes no more than it needs: 6,000 * (50 +
+// 10/3) bytes.
 func TestLargeDownloadsWait(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,8 +13,8 @@ import (
 	"github.com/actiond/actiond/internal/channel"
 )
 
-// decodeEntered decodes a small body of JSON once the request has acquired the semaphore of actions in flight, which leave
-// releases.
+// decodeEntered decodes a small body of JSON once the request has acquired the semaphore of actions in flight, which
+// leave releases.
 func decodeEntered[T any](s *Server, r *http.Request, decode func([]byte) (T, error)) (req T, leave func(), err error) {
 	if leave, err = s.enter(); err != nil {
 		return req, nil, err

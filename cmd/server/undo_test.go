@@ -95,7 +95,8 @@ func TestDiscardAtOnce(t *testing.T) {
 	}
 }
 
-// A server that is killed while it restores has ended that before the next one is ready, and leaves nothing beside the tree.
+// A server that is killed while it restores has ended that before the next one is ready, and leaves nothing beside
+// the tree.
 func TestKilledDuringRestore(t *testing.T) {
 	t.Parallel()
 	binary := buildServer(t)
@@ -152,8 +153,8 @@ func TestKilledDuringRestore(t *testing.T) {
 	}
 }
 
-// Open attempts and bisects survive an upgrade: an attempt stays open, a bisect that force cuts off has its present restored, and a
-// restore is waited for, or ended by the next program.
+// Open attempts and bisects survive an upgrade: an attempt stays open, a bisect that force cuts off has its present
+// restored, and a restore is waited for, or ended by the next program.
 func TestUpgradeDuringUndo(t *testing.T) {
 	t.Parallel()
 	one, two := build(t, "one", "-X main.release=v1", "."), build(t, "two", "-X main.release=v2", ".")

@@ -48,8 +48,9 @@ func TestInputForEndedCommand(t *testing.T) {
 	}
 }
 
-// The timer of looks is the session's, and may fire when a new shell has a command and not yet its line. A question before the
-// line is answered with the number of an older command, for which the shell would be replaced, and its saved variables given up.
+// The timer of looks is the session's, and may fire when a new shell has a command and not yet its line. A question
+// before the line is answered with the number of an older command, for which the shell would be replaced, and its
+// saved variables given up.
 func TestNoLookBeforeTheLine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

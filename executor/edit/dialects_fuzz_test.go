@@ -14,8 +14,8 @@ import (
 	"github.com/actiond/actiond/executor/edit"
 )
 
-// FuzzDialects edits in every dialect. Beside what holds for each edit, the bytes of lines that the answer does not name
-// stay, and no U+FFFD comes from nowhere.
+// FuzzDialects edits in every dialect. Beside what holds for each edit, the bytes of lines that the answer does not
+// name stay, and no U+FFFD comes from nowhere.
 func FuzzDialects(f *testing.F) {
 	for i, seed := range seeds {
 		for kind := range byte(7) {

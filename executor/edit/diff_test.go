@@ -69,8 +69,8 @@ func TestLineDiff(t *testing.T) {
 	}
 }
 
-// TestDiffEnds compares large texts that are unlike in ways that take long to compare. It ends because the work is bounded,
-// and what it gives still leads from one to the other.
+// TestDiffEnds compares large texts that are unlike in ways that take long to compare. It ends because the work is
+// bounded, and what it gives still leads from one to the other.
 func TestDiffEnds(t *testing.T) {
 	t.Parallel()
 	const lines = 40000

@@ -52,8 +52,8 @@ func kept(before, after string, touched int) bool {
 	return len(before)-head-tail <= touched
 }
 
-// fuzzEdit carries out a command on a file with some content. Either there is an answer and a diff that tell of the change,
-// or an error and no change; and undo brings every byte and the mode back.
+// fuzzEdit carries out a command on a file with some content. Either there is an answer and a diff that tell of the
+// change, or an error and no change; and undo brings every byte and the mode back.
 func fuzzEdit(t *testing.T, content string, mode os.FileMode, touched int, c edit.Command) (after, text string) {
 	t.Helper()
 	b := newBench(t, func(c *edit.Config) { c.StateDir = "" })

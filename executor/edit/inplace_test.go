@@ -214,7 +214,8 @@ func (c *crashed) start(t *testing.T) (reported []error) {
 	return reported
 }
 
-// A process that is killed while it writes a file with two names leaves it torn. The next one puts the old content and mode back.
+// A process that is killed while it writes a file with two names leaves it torn. The next one puts the old content
+// and mode back.
 func TestCrashInPlace(t *testing.T) {
 	t.Parallel()
 	for way := range crashWays {
@@ -235,7 +236,8 @@ func TestCrashInPlace(t *testing.T) {
 	}
 }
 
-// Between the crash and the start, the file can become another one, and the state directory be damaged. Nothing is changed then.
+// Between the crash and the start, the file can become another one, and the state directory be damaged. Nothing is
+// changed then.
 func TestChangedAfterCrash(t *testing.T) {
 	t.Parallel()
 	oneOf := func(c crashed, suffix string) string {

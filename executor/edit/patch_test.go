@@ -123,8 +123,8 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// A patch of many hunks, each of which stands far down a long file but for white space, is a day's work for a program that
-// compares every line with every hunk.
+// A patch of many hunks, each of which stands far down a long file but for white space, is a day's work for a program
+// that compares every line with every hunk.
 func TestPatchIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -292,8 +292,8 @@ func TestPatchIsTakenBack(t *testing.T) {
 	wantCode(t, err, edit.CodeNoHistory)
 }
 
-// Two patches that name the same files in another order, and edits of files that are one by a hard link, do not wait for
-// each other, and lose nothing.
+// Two patches that name the same files in another order, and edits of files that are one by a hard link, do not wait
+// for each other, and lose nothing.
 func TestPatchesAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

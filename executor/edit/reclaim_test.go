@@ -8,8 +8,8 @@ import (
 	"github.com/actiond/actiond/executor/edit"
 )
 
-// TestNothingReclaimed fills a store in which nothing can be reclaimed for now, as before the states of an earlier process
-// are known. The edits that are already kept stay so.
+// TestNothingReclaimed fills a store in which nothing can be reclaimed for now, as before the states of an earlier
+// process are known. The edits that are already kept stay so.
 func TestNothingReclaimed(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()

@@ -198,7 +198,8 @@ func TestReplacedAtOnce(t *testing.T) {
 	}
 }
 
-// TestFileThatWaits must not block: files such as /proc/kmsg say that they are regular, and wait for more as this pipe does.
+// TestFileThatWaits must not block: files such as /proc/kmsg say that they are regular, and wait for more as this
+// pipe does.
 func TestFileThatWaits(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
@@ -378,8 +379,8 @@ func TestFlushFails(t *testing.T) {
 	}
 }
 
-// TestFullDisk lets writes fail half way: the kernel refuses to let files grow beyond a limit. The limit holds for a whole
-// process, so this is one of its own.
+// TestFullDisk lets writes fail half way: the kernel refuses to let files grow beyond a limit. The limit holds for a
+// whole process, so this is one of its own.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -115,7 +115,8 @@ func TestUndoDepth(t *testing.T) {
 	}
 }
 
-// TestUndoWithoutRoom says why the edits of a file cannot be undone that later ones took the place of, or that was too large.
+// TestUndoWithoutRoom says why the edits of a file cannot be undone that later ones took the place of, or that was
+// too large.
 func TestUndoWithoutRoom(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -296,8 +297,8 @@ func TestStateIsNotALink(t *testing.T) {
 	}
 }
 
-// TestDamagedState edits twice, lets something happen to the state, and undoes in a new editor. The answer is an error with
-// a message or the right bytes, and the file never becomes anything else.
+// TestDamagedState edits twice, lets something happen to the state, and undoes in a new editor. The answer is an
+// error with a message or the right bytes, and the file never becomes anything else.
 func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

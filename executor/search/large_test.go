@@ -95,7 +95,8 @@ func raceDetector() bool {
 	return slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
 }
 
-// Files that an agent makes to hold a searcher up do not: a line without an end, holes, and the end of the caller's patience.
+// Files that an agent makes to hold a searcher up do not: a line without an end, holes, and the end of the caller's
+// patience.
 func TestGrepLargeEnds(t *testing.T) {
 	t.Parallel()
 	path := largeFile(t, map[int]string{5: "needle", 400_000: "needle before the zero bytes"})

@@ -56,8 +56,8 @@ func acts(text, asked string) []byte {
 	return append(fmt.Appendf(nil, "POST /v1/actions HTTP/1.1\r\nHost: sandbox\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(data)), data...)
 }
 
-// BenchmarkChanges has commands say what they changed, in turns: off follows nothing, facts names the files, diff keeps contents and
-// shows lines.
+// BenchmarkChanges has commands say what they changed, in turns: off follows nothing, facts names the files, diff
+// keeps contents and shows lines.
 func BenchmarkChanges(b *testing.B) {
 	for _, names := range []int{5_000, 100_000} {
 		b.Run(fmt.Sprint("names=", names), func(b *testing.B) {

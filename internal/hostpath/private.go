@@ -71,8 +71,9 @@ func checkUnused(root *os.Root) error {
 	return nil
 }
 
-// RemoveLinks removes the symbolic links of these names in a private directory, all of them where no name is given, and returns those that it
-// removed. Their targets stay. Only another process of this user can have made them, to have this one use other files.
+// RemoveLinks removes the symbolic links of these names in a private directory, all of them where no name is given,
+// and returns those that it removed. Their targets stay. Only another process of this user can have made them, to
+// have this one use other files.
 func RemoveLinks(root *os.Root, names ...string) (removed []string, err error) {
 	if len(names) == 0 {
 		entries, err := fs.ReadDir(root.FS(), ".")

@@ -81,7 +81,8 @@ func has(pid int, marks map[string]bool, uid int, limit time.Time) bool {
 	return false
 }
 
-// environOf returns the environment of a process of a user, in as few calls as possible: many may be read after an action.
+// environOf returns the environment of a process of a user, in as few calls as possible: many may be read after an
+// action.
 func environOf(pid, uid int) ([]byte, error) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/environ", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a file in memory without a name, in which a process keeps a value for the one
-// that is started in its place. A third process may make it, and pass both its descriptor. Its methods must not be called concurrently.
+// File is a file in memory without a name, in which a process keeps a value for the one that is started in its place.
+// A third process may make it, and pass both its descriptor. Its methods must not be called concurrently.
 //
 // The first byte says which of two places has the value; zero: none. A value is written to
 // the other place, and the byte last. So a process that dies while it writes leaves the

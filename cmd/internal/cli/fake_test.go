@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// A fakeServer answers requests, named by method and URI, with texts, and remembers what was asked. A name that ends in a slash is
-// that of all below it.
+// A fakeServer answers requests, named by method and URI, with texts, and remembers what was asked. A name that ends
+// in a slash is that of all below it.
 type fakeServer struct {
 	mu      sync.Mutex
 	asked   []string // with bodies

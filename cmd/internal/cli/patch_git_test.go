@@ -144,7 +144,8 @@ func namedIn(text string) []string {
 	return slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return !isNamed(line) })
 }
 
-// sectionsOf are the sections of a diff in order, without what only git knows: hashes, similarities, and that files are binary.
+// sectionsOf are the sections of a diff in order, without what only git knows: hashes, similarities, and that files
+// are binary.
 func sectionsOf(text string) (list []string) {
 	for section := range strings.SplitSeq("\n"+text, "\ndiff --git ") {
 		lines := slices.DeleteFunc(strings.Split(section, "\n"), func(line string) bool {

@@ -12,19 +12,21 @@ import (
 	marks "github.com/actiond/actiond/internal/mark"
 )
 
-// Scan finds the processes of the agent, again and again. Its zero value is ready; its methods may not be called concurrently.
+// Scan finds the processes of the agent, again and again. Its zero value is ready; its methods may not be called
+// concurrently.
 type Scan struct {
-	// others are processes that never become the agent's, since they were started before this one, by their numbers: the inodes of
-	// their directories in /proc. Another process with the number has another inode, and so has the same one after the kernel
-	// forgot the directory.
+	// others are processes that never become the agent's, since they were started before this one, by their numbers:
+	// the inodes of their directories in /proc. Another process with the number has another inode, and so has the
+	// same one after the kernel forgot the directory.
 	others map[int]uint64
 	// begun is when this process was started; nil before the first scan.
 	begun *time.Duration
 }
 
-// Living returns the living processes that descend from one of sessions or are of its session, have the mark, or are those of a user
-// that is not the user of this process, and when they were started, in the unit of the kernel, as [Uptime] returns it.
-// Sessions, this process, those that were started before it, and idle with all that descends from it are left out.
+// Living returns the living processes that descend from one of sessions or are of its session, have the mark, or are
+// those of a user that is not the user of this process, and when they were started, in the unit of the kernel, as
+// [Uptime] returns it. Sessions, this process, those that were started before it, and idle with all that descends
+// from it are left out.
 func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) map[int]time.Duration {
 	self := os.Getpid()
 	all := s.younger(self)

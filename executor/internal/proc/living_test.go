@@ -122,7 +122,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// Processes that were started before this one are remembered, and no others: they may be about to execute a program with the mark.
+// Processes that were started before this one are remembered, and no others: they may be about to execute a program
+// with the mark.
 func TestRememberOthers(t *testing.T) {
 	t.Parallel()
 	const ended = 1 << 30 // more than any number
@@ -141,8 +142,9 @@ func TestRememberOthers(t *testing.T) {
 	}
 }
 
-// reader starts a shell that waits for the end of its input, itself or as an orphan in a session of its own, with a variable. It returns its
-// number and the inode of its directory in /proc, which the kernel keeps until the end of the test.
+// reader starts a shell that waits for the end of its input, itself or as an orphan in a session of its own, with a
+// variable. It returns its number and the inode of its directory in /proc, which the kernel keeps until the end of
+// the test.
 func reader(t *testing.T, by, variable string) (pid int, inode uint64) {
 	t.Helper()
 	script := "echo $$; read line"
