@@ -18,7 +18,7 @@ func TestAttackDescriptors(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"public"}`)
 	tunnel, _, _ := f.connect(t, "echo.example:7")
-	exchange(t, tunnel, "hello")
+	testhelp.Exchange(t, tunnel, "hello")
 	for _, c := range []*net.UnixConn{tunnel, dialSocket(t, f.socket(id))} {
 		if _, err := testhelp.SendLingering(t, c); err == nil { // a kernel before 6.16
 			testhelp.Eventually(t, func() bool { _, err := c.Write([]byte("a")); return err != nil }, "the connection ends")

@@ -191,7 +191,7 @@ func TestAttackServerName(t *testing.T) {
 					t.Errorf("%+v: %v", tc, err)
 					continue
 				}
-				exchange(t, session, "hello")
+				testhelp.Exchange(t, session, "hello")
 				continue
 			}
 			if err == nil || err.Error() != "remote error: tls: access denied" {
@@ -238,7 +238,7 @@ func TestAttackServerNameLater(t *testing.T) {
 		if err := session.Handshake(); fmt.Sprint(err) != want {
 			t.Errorf("%s: got %v, want %s", later, err, want)
 		} else if err == nil {
-			exchange(t, session, "hello")
+			testhelp.Exchange(t, session, "hello")
 		}
 	}
 	if all := f.denied(t); len(all) != 1 || !strings.Contains(all[0], "other server name") {
@@ -262,7 +262,7 @@ func TestAttackRecordBeforeHello(t *testing.T) {
 	}
 	// A packet of MySQL of 278 bytes begins with its length, and not with the version of TLS.
 	c, _, _ := f.connect(t, "echo.example:7")
-	exchange(t, c, "\x16\x01\x00\x01")
+	testhelp.Exchange(t, c, "\x16\x01\x00\x01")
 }
 
 // TestAttackHello: what begins as TLS and is none does not pass, and what ends early is no denial.
@@ -477,7 +477,7 @@ func TestAttackKeepConnection(t *testing.T) {
 			t.Parallel()
 			f := start(t, `{"mode":"public"}`)
 			c, _, _ := f.connect(t, "echo.example:7")
-			exchange(t, c, "before")
+			testhelp.Exchange(t, c, "before")
 			change(f)
 			if s := f.state(t); s.Open != 0 || s.Denied != 1 {
 				t.Errorf("after the change: %+v", s)
@@ -505,7 +505,7 @@ func TestAttackKeepConnection(t *testing.T) {
 		t.Errorf("after the change: %+v", s)
 	}
 	asked.Wait()
-	exchange(t, kept, "kept")
+	testhelp.Exchange(t, kept, "kept")
 }
 
 // TestAttackDenials: what an agent asks for comes to the controller as checked names, and the latest

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"testing"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // ways are a connection to a host by itself, and through the proxy.
@@ -38,7 +40,7 @@ func BenchmarkConnect(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				c := dial()
-				exchange(b, c, "x")
+				testhelp.Exchange(b, c, "x")
 				c.Close()
 			}
 		})

@@ -323,7 +323,7 @@ func TestWebSocket(t *testing.T) {
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(res.Status)
 	}
-	exchange(t, c, strings.Repeat("frame", 1000))
+	testhelp.Exchange(t, c, strings.Repeat("frame", 1000))
 	c.Close()
 	<-ended
 	testhelp.Eventually(t, func() bool { return f.state(t).Open == 0 }, "the connection has ended")

@@ -221,18 +221,6 @@ func (f *fixture) state(tb testing.TB) egress.Status {
 	return s
 }
 
-// exchange sends text over an echoing connection.
-func exchange(tb testing.TB, c net.Conn, text string) {
-	tb.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		tb.Fatal(err)
-	}
-	got := make([]byte, len(text))
-	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
-		tb.Fatalf("got %q, %v, want %q", got, err, text)
-	}
-}
-
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"allowlist","allow":["echo.example","gone.example","shut.example","1.2.3.4"]}`)
@@ -241,7 +229,7 @@ func TestConnect(t *testing.T) {
 	if answer.StatusCode != http.StatusOK {
 		t.Fatal(answer.Status)
 	}
-	exchange(t, c, "hello")
+	testhelp.Exchange(t, c, "hello")
 	if s := f.state(t); s.Open != 1 || s.Sent != 5 || s.Received != 5 || s.Denied != 0 {
 		t.Errorf("got %+v", s)
 	}
@@ -304,7 +292,7 @@ func TestMaxBytes(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"public","max_bytes":10}`)
 	c, _, _ := f.connect(t, "echo.example:7")
-	exchange(t, c, "12345")
+	testhelp.Exchange(t, c, "12345")
 	_, _ = io.WriteString(c, "6")
 	if rest, _ := io.ReadAll(c); len(rest) > 0 {
 		t.Errorf("got %q", rest)
@@ -322,7 +310,7 @@ func TestDelete(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"public"}`)
 	c, _, _ := f.connect(t, "echo.example:7")
-	exchange(t, c, "x")
+	testhelp.Exchange(t, c, "x")
 	if err := f.Delete(id); err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func TestToken(t *testing.T) {
 	if a.StatusCode != http.StatusOK {
 		t.Fatal(a.Status)
 	}
-	exchange(t, c, "hello")
+	testhelp.Exchange(t, c, "hello")
 	if _, a, _ := s.ask(t, "CONNECT echo.example:7", bearer(s.second)); a.StatusCode != http.StatusForbidden || a.Header.Get(egress.HeaderDenied) != "mode no-network" {
 		t.Errorf("the other sandbox: %s %v", a.Status, a.Header)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -87,7 +88,7 @@ func BenchmarkDockerNetwork(b *testing.B) {
 			for way, dial := range ways {
 				begun := time.Now()
 				c := dial()
-				if !echoes(c) {
+				if !testhelp.Echoes(c) {
 					b.Fatalf("no echo, %s", way)
 				}
 				took[way] = append(took[way], time.Since(begun))
@@ -115,7 +116,7 @@ func BenchmarkDockerNetwork(b *testing.B) {
 		var conns []net.Conn
 		for range 255 {
 			c := ways["proxy"]()
-			if !echoes(c) {
+			if !testhelp.Echoes(c) {
 				b.Fatal("no echo")
 			}
 			conns = append(conns, c)

@@ -42,7 +42,7 @@ func TestDockerNetworkDiskFull(t *testing.T) {
 	s := create(t, h, spec)
 	socket := filepath.Join(state, "egress/run", s.ID, "s")
 	open, _, words := connect(t, socket, addr+":7")
-	if !echoes(open) {
+	if !testhelp.Echoes(open) {
 		t.Fatalf("a connection: %s", words)
 	}
 
@@ -57,7 +57,7 @@ func TestDockerNetworkDiskFull(t *testing.T) {
 	}
 	earlier := func(when string) {
 		t.Helper()
-		if conn, _, words := connect(t, socket, addr+":7"); !echoes(conn) {
+		if conn, _, words := connect(t, socket, addr+":7"); !testhelp.Echoes(conn) {
 			t.Errorf("%s, what the policy admits: %s", when, words)
 		}
 		if conn, status, _ := connect(t, socket, addr+":80"); conn != nil || status != http.StatusForbidden {
@@ -67,7 +67,7 @@ func TestDockerNetworkDiskFull(t *testing.T) {
 			t.Errorf("%s: %+v, %v", when, n, err)
 		}
 	}
-	if !echoes(open) {
+	if !testhelp.Echoes(open) {
 		t.Error("a connection did not outlive a change that failed")
 	}
 	earlier("after a change that failed")
@@ -150,7 +150,7 @@ func TestDockerNetworkKilled(t *testing.T) {
 		{[]string{"--mode", "allowlist"}, false, true, `"generation":3,`},
 	} {
 		opened, _, words := connect(t, socket, addr+":7")
-		if echoes(opened) != change.before {
+		if testhelp.Echoes(opened) != change.before {
 			t.Fatalf("%q: before: %s", change.args, words)
 		}
 		dockerCLI(t, "pause", proxy) // it applies nothing
@@ -175,10 +175,10 @@ func TestDockerNetworkKilled(t *testing.T) {
 			t.Errorf("%q: what one of them admits: %d %s", change.args, status, words)
 		}
 		c.ok("network", "box")
-		if conn, status, words := connect(t, socket, addr+":7"); echoes(conn) != change.after {
+		if conn, status, words := connect(t, socket, addr+":7"); testhelp.Echoes(conn) != change.after {
 			t.Errorf("%q: after the next command: %d %s", change.args, status, words)
 		}
-		if !change.after && !ended(opened) {
+		if !change.after && !testhelp.Ended(opened) {
 			t.Errorf("%q: a connection that the policy refuses is open", change.args)
 		}
 		if left, err := filepath.Glob(conf + ".*"); err != nil || len(left) > 0 {

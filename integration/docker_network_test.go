@@ -18,13 +18,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/drivertest"
 )
 
 // policyHost is a host whose sandboxes may have network policies, and its state directory.
@@ -99,37 +99,9 @@ func connect(t *testing.T, socket, to string) (conn net.Conn, status int, words 
 	return nil, answer.StatusCode, string(text)
 }
 
-// echoes reports whether a connection carries bytes to the echo and back.
-func echoes(conn net.Conn) bool {
-	if conn == nil {
-		return false
-	}
-	if _, err := conn.Write([]byte("hello")); err != nil {
-		return false
-	}
-	got := make([]byte, 5)
-	_, err := io.ReadFull(conn, got)
-	return err == nil && string(got) == "hello"
-}
-
-// ended waits for the end of a connection.
-func ended(conn net.Conn) bool {
-	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
-	n, err := conn.Read(make([]byte, 1))
-	return n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
-}
-
 func allow(t *testing.T, mode egress.Mode, rules ...string) *egress.Policy {
 	t.Helper()
-	p := &egress.Policy{Mode: mode}
-	for _, text := range rules {
-		r, err := egress.ParseRule(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Allow = append(p.Allow, r)
-	}
-	return p
+	return &egress.Policy{Mode: mode, Allow: drivertest.Rules(t, rules...)}
 }
 
 // TestDockerNetwork: a policy admits what it names, a change ends what it refuses, and without the
@@ -159,7 +131,7 @@ func TestDockerNetwork(t *testing.T) {
 		t.Errorf("another host: exit code %d, %s", code, got)
 	}
 	open, _, words := connect(t, socket, "target.example:7")
-	if !echoes(open) {
+	if !testhelp.Echoes(open) {
 		t.Fatalf("a connection by hand: %s", words)
 	}
 	for to, want := range map[string]string{
@@ -176,7 +148,7 @@ func TestDockerNetwork(t *testing.T) {
 		}
 	}
 	set(&egress.Policy{Mode: egress.ModeNoNetwork})
-	if !ended(open) {
+	if !testhelp.Ended(open) {
 		t.Error("a connection that the new policy refuses is open")
 	}
 	if _, status, words := connect(t, socket, "target.example:7"); status != http.StatusForbidden || !strings.Contains(words, "mode no-network") {
@@ -189,20 +161,20 @@ func TestDockerNetwork(t *testing.T) {
 
 	set(allow(t, egress.ModeAllowlist, addr+":7"))
 	open, _, words = connect(t, socket, addr+":7")
-	if !echoes(open) {
+	if !testhelp.Echoes(open) {
 		t.Fatalf("a connection to the address: %s", words)
 	}
 	if err := h.Pause(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if !ended(open) {
+	if !testhelp.Ended(open) {
 		t.Error("a connection outlived the pause")
 	}
 	if err := h.Resume(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	open, _, _ = connect(t, socket, addr+":7")
-	if !echoes(open) {
+	if !testhelp.Echoes(open) {
 		t.Fatal("no connection after the pause")
 	}
 	pid, err := strconv.Atoi(dockerCLI(t, "inspect", "-f", "{{.State.Pid}}", proxy))
@@ -212,10 +184,10 @@ func TestDockerNetwork(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if !ended(open) {
+	if !testhelp.Ended(open) {
 		t.Error("a connection outlived the proxy")
 	}
-	testhelp.Eventually(t, func() bool { conn, _, _ := connect(t, socket, addr+":7"); return echoes(conn) }, "the engine starts the proxy again")
+	testhelp.Eventually(t, func() bool { conn, _, _ := connect(t, socket, addr+":7"); return testhelp.Echoes(conn) }, "the engine starts the proxy again")
 	dockerCLI(t, "kill", proxy) // which the engine does not undo
 	if conn, status, _ := connect(t, socket, addr+":7"); conn != nil || status != 0 {
 		t.Errorf("without the proxy: %d", status)
@@ -224,7 +196,7 @@ func TestDockerNetwork(t *testing.T) {
 		t.Errorf("Network: %+v, %v", n, err)
 	}
 	conn, _, words := connect(t, socket, addr+":7")
-	if !echoes(conn) {
+	if !testhelp.Echoes(conn) {
 		t.Errorf("after Network: %s", words)
 	}
 	if err := h.Stop(t.Context(), s, 0); err != nil {
@@ -284,7 +256,7 @@ func TestDockerNetworkAttacks(t *testing.T) {
 		if info, err := os.Lstat(filepath.Join(state, "egress/run", s.ID, "s")); err != nil || info.Mode() != os.ModeSocket|0o600 {
 			t.Errorf("the socket: %v, %v", info, err)
 		}
-		if conn, _, words := connect(t, filepath.Join(state, "egress/run", s.ID, "s"), addr+":7"); !echoes(conn) {
+		if conn, _, words := connect(t, filepath.Join(state, "egress/run", s.ID, "s"), addr+":7"); !testhelp.Echoes(conn) {
 			t.Errorf("the socket no longer leads to the proxy: %s", words)
 		}
 	}
@@ -335,10 +307,10 @@ func TestDockerNetworkUpgrade(t *testing.T) {
 	s, first := made(earlier)
 	socket := filepath.Join(state, "egress/run", s.ID, "s")
 	open, _, words := connect(t, socket, addr+":7")
-	if !echoes(open) {
+	if !testhelp.Echoes(open) {
 		t.Fatalf("a connection: %s", words)
 	}
-	if _, got := made(later); got != first || !echoes(open) {
+	if _, got := made(later); got != first || !testhelp.Echoes(open) {
 		t.Error("the proxy was replaced while a connection was open")
 	}
 	open.Close()
@@ -347,7 +319,7 @@ func TestDockerNetworkUpgrade(t *testing.T) {
 	if got := dockerCLI(t, "inspect", "-f", `{{index .Config.Labels "dev.actiond.version"}}`, second); second == first || got != "v0.2.0" {
 		t.Errorf("the proxy was not replaced: it is of %s", got)
 	}
-	if conn, _, words := connect(t, socket, addr+":7"); !echoes(conn) {
+	if conn, _, words := connect(t, socket, addr+":7"); !testhelp.Echoes(conn) {
 		t.Errorf("the earlier sandbox: %s", words)
 	}
 	if conn, status, _ := connect(t, socket, addr+":80"); conn != nil || status != http.StatusForbidden {

@@ -72,7 +72,7 @@ func TestGatewayNetwork(t *testing.T) {
 	}
 	socket := filepath.Join(g.stateDir, "egress/run", s.ID, "s")
 	open, _, words := connect(t, socket, addr+":7")
-	if !echoes(open) {
+	if !testhelp.Echoes(open) {
 		t.Fatalf("what the policy admits: %s", words)
 	}
 	if n := g.network(t, "GET", "task", ""); n.Open != 1 || n.Bytes != 10 || n.Egress != "ok" || len(n.Secrets) != 1 || n.Generation != 1 {
@@ -104,7 +104,7 @@ func TestGatewayNetwork(t *testing.T) {
 	if n := g.network(t, "PUT", "task", `{"mode":"no-network"}`); n.Open != 0 || n.Generation != 2 {
 		t.Errorf("after PUT: %+v", n)
 	}
-	if !ended(open) {
+	if !testhelp.Ended(open) {
 		t.Error("a connection that the new policy refuses is open")
 	}
 	if _, status, words := connect(t, socket, addr+":7"); status != http.StatusForbidden || !strings.Contains(words, "mode no-network") {
@@ -153,7 +153,7 @@ func TestGatewayNetworkKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(g.stateDir, "egress/run", s.ID, "s")
-	reaches := func() bool { conn, _, _ := connect(t, socket, addr+":7"); return echoes(conn) }
+	reaches := func() bool { conn, _, _ := connect(t, socket, addr+":7"); return testhelp.Echoes(conn) }
 
 	// Clients change the policy to and fro. The gateway is killed after some of the changes.
 	for _, changes := range []int64{1, 2, 5} {
@@ -192,12 +192,12 @@ func TestGatewayNetworkKilled(t *testing.T) {
 	unlock = sync.OnceFunc(unlock)
 	defer unlock()
 	open, _, words := connect(t, socket, addr+":7")
-	if !echoes(open) {
+	if !testhelp.Echoes(open) {
 		t.Fatalf("before the crash: %s", words)
 	}
 	proxy := egressProxies(t, g.stateDir)[0]
 	dockerCLI(t, "kill", proxy)
-	if !ended(open) {
+	if !testhelp.Ended(open) {
 		t.Error("a connection outlived the proxy")
 	}
 	before := generation(t, g.stateDir, s.ID)

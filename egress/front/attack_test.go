@@ -42,7 +42,7 @@ func TestSOCKS(t *testing.T) {
 	if code := socks(t, c, socksRequest("Echo.example", 7)); code != 0 {
 		t.Fatalf("got %d", code)
 	}
-	exchange(t, c, "hello")
+	testhelp.Exchange(t, c, "hello")
 	_ = c.CloseWrite()
 	if rest, err := io.ReadAll(c); err != nil || len(rest) > 0 {
 		t.Errorf("got %q, %v", rest, err)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/actiond/actiond/egress/front"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // ways are connections to one host: by itself, through the local proxy and the egress proxy by a Unix
@@ -65,7 +66,7 @@ func BenchmarkConnect(b *testing.B) {
 		for way, dial := range all {
 			begun := time.Now()
 			c := dial()
-			exchange(b, c, "x")
+			testhelp.Exchange(b, c, "x")
 			took[way] = append(took[way], time.Since(begun))
 			c.Close()
 		}

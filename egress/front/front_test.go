@@ -194,18 +194,6 @@ func connectTo(target string) string {
 	return "CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n\r\n"
 }
 
-// exchange sends text over an echoing connection.
-func exchange(tb testing.TB, c io.ReadWriter, text string) {
-	tb.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		tb.Fatal(err)
-	}
-	got := make([]byte, len(text))
-	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
-		tb.Fatalf("got %q, %v, want %q", got, err, text)
-	}
-}
-
 // reasons lists the denials.
 func (f *fixture) reasons() []string {
 	var all []string
@@ -225,7 +213,7 @@ func TestConnect(t *testing.T) {
 	if a := send(t, c, connectTo("ECHO.example:7")); a.status != http.StatusOK {
 		t.Fatalf("got %+v", a)
 	}
-	exchange(t, c, "hello")
+	testhelp.Exchange(t, c, "hello")
 	if f.Open() != 1 {
 		t.Errorf("%d are open", f.Open())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/egress/front"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // overTCP gives the sandbox a token, and has the egress proxy listen at a TCP address.
@@ -56,7 +57,7 @@ func TestRemote(t *testing.T) {
 			}
 			continue
 		}
-		exchange(t, c, "hello")
+		testhelp.Exchange(t, c, "hello")
 		if err := c.CloseWrite(); err != nil {
 			t.Error(err)
 		}

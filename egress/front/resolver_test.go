@@ -190,7 +190,7 @@ func TestNames(t *testing.T) {
 	})
 	f.echo(t, 443)
 	f.web(t, "site.example", 8080, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "welcome to "+r.Host) })
-	exchange(t, f.dialName(t, "Echo.example.", 443), "good day")
+	testhelp.Exchange(t, f.dialName(t, "Echo.example.", 443), "good day")
 	got := send(t, f.dialName(t, "site.example.", 8080), "GET / HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\r\n")
 	if want := (answer{http.StatusOK, "", "welcome to site.example"}); got != want {
 		t.Errorf("got %+v", got)
@@ -260,7 +260,7 @@ func TestNamesPolicy(t *testing.T) {
 	}
 	f.apply(t, `{"mode":"allowlist","allow":["echo.example:7"]}`)
 	c := f.dialName(t, "echo.example.", 7)
-	exchange(t, c, "hello")
+	testhelp.Exchange(t, c, "hello")
 	refused := f.dialName(t, "evil.example.", 7)
 	_, _ = refused.Write([]byte{0})
 	if rest, err := io.ReadAll(refused); err != nil || len(rest) > 0 {
@@ -310,7 +310,7 @@ func TestNamesClose(t *testing.T) {
 	f := start(t, allowEcho, nil)
 	f.echo(t, 443)
 	open := f.dialName(t, "echo.example.", 443)
-	exchange(t, open, "hello")
+	testhelp.Exchange(t, open, "hello")
 	waiting := f.dialName(t, "evil.example.", 80)
 	asking, err := net.Dial("tcp", f.Resolver().String())
 	if err != nil {

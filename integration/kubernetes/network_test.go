@@ -20,7 +20,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +32,7 @@ import (
 	"github.com/actiond/actiond/kubernetes/manifests"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
+	"github.com/actiond/actiond/sandbox/drivertest"
 )
 
 // podRange is the range of the addresses of Pods.
@@ -155,22 +155,6 @@ func connect(t *testing.T, proxy, token, to string) (conn net.Conn, status int) 
 	return opened, answer.StatusCode
 }
 
-func echoes(conn net.Conn) bool {
-	if _, err := conn.Write([]byte("hello")); err != nil {
-		return false
-	}
-	got := make([]byte, 5)
-	_, err := io.ReadFull(conn, got)
-	return err == nil && string(got) == "hello"
-}
-
-func ended(conn net.Conn) bool {
-	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
-	n, err := conn.Read(make([]byte, 1))
-	var timeout net.Error
-	return n == 0 && err != nil && !(errors.As(err, &timeout) && timeout.Timeout())
-}
-
 // tokenOf reads the token of a sandbox where the driver keeps it.
 func tokenOf(t *testing.T, space string, s *sandbox.Sandbox) string {
 	t.Helper()
@@ -185,18 +169,6 @@ func tokenOf(t *testing.T, space string, s *sandbox.Sandbox) string {
 	return record.Token
 }
 
-func rules(t *testing.T, texts ...string) (all []egress.Rule) {
-	t.Helper()
-	for _, text := range texts {
-		r, err := egress.ParseRule(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, r)
-	}
-	return all
-}
-
 // TestNetworkPolicy: a sandbox reaches what its policy admits through the egress proxy of the cluster,
 // which knows it by a token that its agent cannot read. It runs with the rights of the manifests.
 func TestNetworkPolicy(t *testing.T) {
@@ -205,7 +177,7 @@ func TestNetworkPolicy(t *testing.T) {
 	d := openIn(t, kubeconfig, kubernetes.Config{Direct: true})
 	to := target(t, space)
 	spec := small
-	spec.Policy, spec.Private = &egress.Policy{Mode: egress.ModeAllowlist, Allow: rules(t, to)}, []netip.Prefix{podRange}
+	spec.Policy, spec.Private = &egress.Policy{Mode: egress.ModeAllowlist, Allow: drivertest.Rules(t, to)}, []netip.Prefix{podRange}
 	made := func(spec sandbox.Spec) *sandbox.Sandbox {
 		s, err := d.Create(t.Context(), spec)
 		if err != nil {
@@ -281,7 +253,7 @@ func TestNetworkPolicy(t *testing.T) {
 		"its id with the other's secret": {a.ID + "." + otherSecret, http.StatusProxyAuthRequired}, "its hash": {a.ID + "." + egress.HashToken(token), http.StatusProxyAuthRequired},
 		"the other's id with its secret": {b.ID + "." + secret, http.StatusProxyAuthRequired},
 	} {
-		if conn, status := connect(t, proxy, try.token, to+":7"); status != try.want || status == http.StatusOK && !echoes(conn) {
+		if conn, status := connect(t, proxy, try.token, to+":7"); status != try.want || status == http.StatusOK && !testhelp.Echoes(conn) {
 			t.Errorf("with token %s: got %d, want %d", name, status, try.want)
 		}
 	}
@@ -298,14 +270,14 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 
 	conn, status := connect(t, proxy, token, to+":7")
-	if status != http.StatusOK || !echoes(conn) {
+	if status != http.StatusOK || !testhelp.Echoes(conn) {
 		t.Fatalf("the echo: %d", status)
 	}
 	changed, err := d.SetNetwork(t.Context(), a, func(n *sandbox.Network) error { n.Policy.Mode = egress.ModeNoNetwork; return nil })
 	if err != nil || !changed.Up || changed.Generation != 2 || changed.Open != 0 {
 		t.Errorf("SetNetwork: %+v, %v", changed, err)
 	}
-	if !ended(conn) {
+	if !testhelp.Ended(conn) {
 		t.Error("a connection outlived the policy that admits it")
 	}
 	want("the same address then", "wget -q -O- http://"+to+"/ 2>&1", "403")
@@ -314,7 +286,7 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 
 	// Without the proxy all is closed, and said not to be a rule; the next one knows the policies by itself.
-	if conn, status = connect(t, proxy, token, to+":7"); status != http.StatusOK || !echoes(conn) {
+	if conn, status = connect(t, proxy, token, to+":7"); status != http.StatusOK || !testhelp.Echoes(conn) {
 		t.Fatalf("the echo: %d", status)
 	}
 	pods, err := egressPods(t.Context(), space)
@@ -326,7 +298,7 @@ func TestNetworkPolicy(t *testing.T) {
 	if err := shared.api.CoreV1().Pods(killed.Namespace).Delete(t.Context(), killed.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		t.Fatal(err)
 	}
-	if !ended(conn) {
+	if !testhelp.Ended(conn) {
 		t.Error("a connection outlived the egress proxy")
 	}
 	if content, n := do("wget -q -O- http://" + to + "/ 2>&1"); !strings.Contains(content, "welcome") && (!strings.Contains(content, "503") || n != nil) {

@@ -3,6 +3,7 @@ package testhelp
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -114,6 +115,39 @@ func Echo(l net.Listener) {
 			_ = conn.Close()
 		}()
 	}
+}
+
+// Exchange sends text over an echoing connection.
+func Exchange(tb testing.TB, conn io.ReadWriter, text string) {
+	tb.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		tb.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != text {
+		tb.Fatalf("got %q, %v, want %q", got, err, text)
+	}
+}
+
+// Echoes reports whether a connection carries bytes to an echo and back; nil does not.
+func Echoes(conn net.Conn) bool {
+	if conn == nil {
+		return false
+	}
+	if _, err := io.WriteString(conn, "hello"); err != nil {
+		return false
+	}
+	got := make([]byte, 5)
+	_, err := io.ReadFull(conn, got)
+	return err == nil && string(got) == "hello"
+}
+
+// Ended waits for the end of a connection, for a minute at most.
+func Ended(conn net.Conn) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	n, err := conn.Read(make([]byte, 1))
+	timeout, ok := errors.AsType[net.Error](err)
+	return n == 0 && err != nil && !(ok && timeout.Timeout())
 }
 
 // WriteFile writes a file, and makes the directories above it that are missing.

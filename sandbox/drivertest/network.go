@@ -14,7 +14,7 @@ import (
 func testNetwork(t *testing.T, d sandbox.Driver, spec sandbox.Spec) {
 	ctx := t.Context()
 	plain := create(t, d, spec)
-	spec.Key, spec.Policy = "policy", &egress.Policy{Mode: egress.ModeAllowlist, Allow: rules(t, "api.example")}
+	spec.Key, spec.Policy = "policy", &egress.Policy{Mode: egress.ModeAllowlist, Allow: Rules(t, "api.example")}
 	networker, ok := need[sandbox.Networker](t, d)
 	if !ok {
 		_, err := d.Create(ctx, spec)
@@ -99,7 +99,7 @@ func testNetworkPool(t *testing.T, d sandbox.Driver, networker sandbox.Networker
 	if n, err := networker.Network(ctx, warm[0]); err != nil || n.Policy.Mode != egress.ModeNoNetwork {
 		t.Errorf("the network of a warm sandbox: %+v, %v", n, err)
 	}
-	spec.Key, spec.Policy = "claimer", &egress.Policy{Mode: egress.ModeAllowlist, Allow: rules(t, "claimer.example")}
+	spec.Key, spec.Policy = "claimer", &egress.Policy{Mode: egress.ModeAllowlist, Allow: Rules(t, "claimer.example")}
 	s, taken, err := pool.Claim(ctx, spec)
 	if err != nil || !taken {
 		t.Fatalf("Claim: %+v, %v, %v", s, taken, err)
@@ -116,7 +116,8 @@ func testNetworkPool(t *testing.T, d sandbox.Driver, networker sandbox.Networker
 	}
 }
 
-func rules(t *testing.T, texts ...string) (all []egress.Rule) {
+// Rules parses the rules of a policy.
+func Rules(t *testing.T, texts ...string) (all []egress.Rule) {
 	t.Helper()
 	for _, text := range texts {
 		r, err := egress.ParseRule(text)
