@@ -8,19 +8,19 @@ import (
 	"testing"
 )
 
-const house = "github.com/actiond/actiond/"
+const module = "github.com/actiond/actiond/"
 
-// wall is where what is linked into a program ends.
-type wall struct{ prefix, reason string }
+// boundary is a package that a program must not link.
+type boundary struct{ prefix, reason string }
 
-// ofController are the walls of the controller's programs.
-var ofController = []wall{
-	{house + "executor", "actions are carried out in the sandbox"},
-	{house + "server/", "the server is another program"},
-	{house + "cmd/server", "the server is another program"},
-	{house + "docker/dockertest", "the engine without containers is for tests"},
-	{house + "sandbox/drivertest", "the suite of drivers is for tests"},
-	{house + "api/contract", "the contract suite is for tests"},
+// ofController are the boundaries of the controller's programs.
+var ofController = []boundary{
+	{module + "executor", "actions are carried out in the sandbox"},
+	{module + "server/", "the server is another program"},
+	{module + "cmd/server", "the server is another program"},
+	{module + "docker/dockertest", "the engine without containers is for tests"},
+	{module + "sandbox/drivertest", "the suite of drivers is for tests"},
+	{module + "api/contract", "the contract suite is for tests"},
 	{"github.com/creack/pty", "terminals live in the sandbox"},
 	{"github.com/sergi/go-diff", "diffs are made in the sandbox and come with the observation"},
 	{"mvdan.cc/sh", "commands are looked at in the sandbox"},
@@ -33,18 +33,18 @@ var ofController = []wall{
 func TestDeps(t *testing.T) {
 	t.Parallel()
 	for program, want := range map[string]struct {
-		linked []string
-		open   []string // linked in spite of the walls
-		walls  []wall
+		linked     []string
+		open       []string // linked in spite of the boundaries
+		boundaries []boundary
 	}{
 		"server": {
-			linked: []string{house + "api", house + "executor/bash", house + "server", "github.com/creack/pty"},
-			walls: []wall{
-				{house + "docker", "the server lives in a sandbox and has no engine"},
-				{house + "gateway", "the controller is another program"},
-				{house + "api/client", "the server answers and does not ask"},
-				{house + "api/contract", "the contract suite is for tests"},
-				{house + "cmd/internal", "the controller is another program"},
+			linked: []string{module + "api", module + "executor/bash", module + "server", "github.com/creack/pty"},
+			boundaries: []boundary{
+				{module + "docker", "the server lives in a sandbox and has no engine"},
+				{module + "gateway", "the controller is another program"},
+				{module + "api/client", "the server answers and does not ask"},
+				{module + "api/contract", "the contract suite is for tests"},
+				{module + "cmd/internal", "the controller is another program"},
 				{"github.com/docker/", "the server lives in a sandbox and has no engine"},
 				{"k8s.io/", "the server lives in a sandbox and has no cluster"},
 				{"github.com/containerd/", "the server lives in a sandbox and has no engine"},
@@ -58,29 +58,29 @@ func TestDeps(t *testing.T) {
 			},
 		},
 		"../gateway": {
-			linked: []string{house + "api", house + "sandbox"},
-			open:   []string{house + "internal/httpserver"},
-			walls: []wall{
-				{house + "docker", "the gateway works with every driver"},
-				{house + "local", "the gateway works with every driver"},
+			linked: []string{module + "api", module + "sandbox"},
+			open:   []string{module + "internal/httpserver"},
+			boundaries: []boundary{
+				{module + "docker", "the gateway works with every driver"},
+				{module + "local", "the gateway works with every driver"},
 				{"github.com/docker/docker", "the Docker API lives in docker"},
-				{house + "kubernetes", "the gateway works with every driver"},
+				{module + "kubernetes", "the gateway works with every driver"},
 				{"k8s.io/", "the API of Kubernetes lives in kubernetes"},
 			},
 		},
 		"runtimectl": {
-			linked: []string{house + "api", house + "docker", "github.com/spf13/cobra"},
-			open:   []string{house + "gateway", house + "internal/httpserver", house + "kubernetes/manifests"}, // HTTP ends in the first two
-			walls: append([]wall{
-				{house + "kubernetes", "runtimectl-kubernetes has that driver"},
+			linked: []string{module + "api", module + "docker", "github.com/spf13/cobra"},
+			open:   []string{module + "gateway", module + "internal/httpserver", module + "kubernetes/manifests"}, // HTTP ends in the first two
+			boundaries: append([]boundary{
+				{module + "kubernetes", "runtimectl-kubernetes has that driver"},
 				{"k8s.io/", "runtimectl-kubernetes has that driver"},
 				{"sigs.k8s.io/", "runtimectl-kubernetes has that driver"},
 			}, ofController...),
 		},
 		"runtimectl-kubernetes": {
-			linked: []string{house + "api", house + "docker", house + "kubernetes", "github.com/spf13/cobra"},
-			open:   []string{house + "gateway", house + "internal/httpserver"},
-			walls:  ofController,
+			linked:     []string{module + "api", module + "docker", module + "kubernetes", "github.com/spf13/cobra"},
+			open:       []string{module + "gateway", module + "internal/httpserver"},
+			boundaries: ofController,
 		},
 	} {
 		t.Run(program, func(t *testing.T) {
@@ -91,10 +91,10 @@ func TestDeps(t *testing.T) {
 					t.Errorf("%s is not linked: this test looks at the wrong program", pkg)
 				}
 			}
-			for _, wall := range want.walls {
+			for _, boundary := range want.boundaries {
 				for _, pkg := range linked {
-					if strings.HasPrefix(pkg+"/", wall.prefix) && !slices.Contains(want.open, pkg) {
-						t.Errorf("%s is linked: %s", pkg, wall.reason)
+					if strings.HasPrefix(pkg+"/", boundary.prefix) && !slices.Contains(want.open, pkg) {
+						t.Errorf("%s is linked: %s", pkg, boundary.reason)
 					}
 				}
 			}

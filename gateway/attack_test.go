@@ -19,14 +19,14 @@ import (
 
 // stage is a gateway on a real connection, with one sandbox.
 type stage struct {
-	*house
+	*fixture
 	sandbox api.Sandbox
 	addr    string
 }
 
 func newStage(t *testing.T, answer http.HandlerFunc) *stage {
 	t.Helper()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.answer = answer
 	s := h.make(t, `{"image":"debian"}`)
 	return &stage{h, s, h.listen(t)}
@@ -174,7 +174,7 @@ func TestSandboxReachesForTheHost(t *testing.T) {
 // A request that can be read in two ways reaches a sandbox in one, and its own only.
 func TestReadInTwoWays(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	type seen struct{ id, target, body, a, b string }
 	var mu sync.Mutex
 	var got []seen
@@ -300,7 +300,7 @@ func TestStrangersKeepNothing(t *testing.T) {
 // Names that callers invent leave nothing behind.
 func TestTenThousandNames(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.listen(t) // it watches the engine
 	series := func() int {
 		return strings.Count(h.ask(t, "GET", "/metrics", "/metrics", "").Body.String(), "\nactiond_")

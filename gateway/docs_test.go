@@ -15,7 +15,7 @@ import (
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	data := testhelp.ReadFile(t, "../docs/reference/gateway.md")
-	h := newHouse(t)
+	h := newFixture(t)
 	h.make(t, `{"image":"debian"}`)
 	names := func(expression, text string) []string {
 		set := map[string]bool{}

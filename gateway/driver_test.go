@@ -18,7 +18,7 @@ import (
 // A feature that a driver lacks is refused with a sentence that names it; the rest works.
 func TestBareDriver(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(h *house, c *gateway.Config) { c.Driver = struct{ sandbox.Driver }{h.host} })
+	h := newFixture(t, func(h *fixture, c *gateway.Config) { c.Driver = struct{ sandbox.Driver }{h.host} })
 	w := h.ask(t, http.MethodPost, "/v1/sandboxes", "/v1/sandboxes", `{"image": "debian"}`, "Idempotency-Key", "bare")
 	if w.Code != http.StatusCreated {
 		t.Fatalf("create: %d, %s", w.Code, w.Body)
@@ -66,7 +66,7 @@ func (f *faulty) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 func TestEngineHangs(t *testing.T) {
 	t.Parallel()
 	var f *faulty
-	h := newHouse(t, func(h *house, c *gateway.Config) { f = &faulty{Driver: h.host}; c.Driver = f })
+	h := newFixture(t, func(h *fixture, c *gateway.Config) { f = &faulty{Driver: h.host}; c.Driver = f })
 	h.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
 	s := h.make(t, `{"image":"debian"}`)
 	f.hangs.Store(true)
@@ -88,7 +88,7 @@ func TestEngineHangs(t *testing.T) {
 // A platform without room is one of too many requests.
 func TestQuota(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(h *house, c *gateway.Config) {
+	h := newFixture(t, func(h *fixture, c *gateway.Config) {
 		f := &faulty{Driver: h.host}
 		f.full.Store(true)
 		c.Driver = f
@@ -130,7 +130,7 @@ func (k lateKey) Key() (string, error) {
 func TestKeyIsLate(t *testing.T) {
 	t.Parallel()
 	d := &lateKeys{name: "late", asked: make(chan struct{}), read: make(chan struct{})}
-	h := newHouse(t, func(h *house, c *gateway.Config) { d.Driver = h.host; c.Driver = d })
+	h := newFixture(t, func(h *fixture, c *gateway.Config) { d.Driver = h.host; c.Driver = d })
 	for _, name := range []string{"late", "other"} {
 		if _, err := h.host.Create(t.Context(), sandbox.Spec{Image: "debian", Name: name}); err != nil {
 			t.Fatal(err)

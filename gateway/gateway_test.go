@@ -29,8 +29,8 @@ import (
 
 const theKey = "the key of the gateway"
 
-// house is a gateway on an engine without containers.
-type house struct {
+// fixture is a gateway on an engine without containers.
+type fixture struct {
 	engine   *dockertest.Engine
 	host     *docker.Host
 	stateDir string
@@ -45,10 +45,10 @@ type house struct {
 
 // inhabitant is the server in a sandbox.
 type inhabitant struct {
-	house *house
-	mu    sync.Mutex
-	key   string
-	got   []*http.Request // with the key, without bodies
+	fixture *fixture
+	mu      sync.Mutex
+	key     string
+	got     []*http.Request // with the key, without bodies
 }
 
 // ServeHTTP is bound by the first claim and asks for its key from then on.
@@ -77,14 +77,14 @@ func (i *inhabitant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
-	i.house.answer(w, r)
+	i.fixture.answer(w, r)
 }
 
-func (h *house) serve(name string) http.Handler {
+func (h *fixture) serve(name string) http.Handler {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.inhabited[name] == nil {
-		h.inhabited[name] = &inhabitant{house: h}
+		h.inhabited[name] = &inhabitant{fixture: h}
 	}
 	return h.inhabited[name]
 }
@@ -96,7 +96,7 @@ func idOf(name string) string {
 }
 
 // container returns the name of a sandbox's container.
-func (h *house) container(id string) string {
+func (h *fixture) container(id string) string {
 	for name := range h.engine.States() {
 		if idOf(name) == id {
 			return name
@@ -106,7 +106,7 @@ func (h *house) container(id string) string {
 }
 
 // requests are those that the sandbox of an id got.
-func (h *house) requests(id string) []*http.Request {
+func (h *fixture) requests(id string) []*http.Request {
 	name := h.container(id)
 	h.mu.Lock()
 	i := h.inhabited[name]
@@ -159,9 +159,9 @@ func say(ctx context.Context, dial sandbox.DialFunc, path, claim string) error {
 	return errors.New(resp.Status)
 }
 
-func newHouse(t *testing.T, change ...func(*house, *gateway.Config)) *house {
+func newFixture(t *testing.T, change ...func(*fixture, *gateway.Config)) *fixture {
 	t.Helper()
-	h := &house{inhabited: map[string]*inhabitant{}, spec: contract.NewGatewaySpec(t), answer: func(http.ResponseWriter, *http.Request) {}}
+	h := &fixture{inhabited: map[string]*inhabitant{}, spec: contract.NewGatewaySpec(t), answer: func(http.ResponseWriter, *http.Request) {}}
 	h.engine = dockertest.New(t, "debian", "actiond/there:1")
 	h.engine.Serve = h.serve
 	dir, err := os.MkdirTemp("/tmp", "gw-") //nolint:usetesting // short: sockets are in it
@@ -203,7 +203,7 @@ func newHouse(t *testing.T, change ...func(*house, *gateway.Config)) *house {
 
 // ask makes a request with the gateway's key and holds the answer to the
 // description; route is the template of the path.
-func (h *house) ask(t *testing.T, method, route, path, body string, header ...string) *httptest.ResponseRecorder {
+func (h *fixture) ask(t *testing.T, method, route, path, body string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 	r.Header.Set(api.GatewayKeyHeader, theKey)
@@ -242,7 +242,7 @@ func into[T any](t *testing.T, w *httptest.ResponseRecorder) T {
 }
 
 // make makes a sandbox over REST.
-func (h *house) make(t *testing.T, body string, header ...string) api.Sandbox {
+func (h *fixture) make(t *testing.T, body string, header ...string) api.Sandbox {
 	t.Helper()
 	w := h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", body, header...)
 	if w.Code != http.StatusCreated && w.Code != http.StatusOK {
@@ -253,7 +253,7 @@ func (h *house) make(t *testing.T, body string, header ...string) api.Sandbox {
 
 func TestRoutes(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	described := map[gateway.Route]bool{}
 	for _, rt := range h.spec.Routes() {
 		described[gateway.Route{Method: rt.Method, Path: rt.Path, Open: h.spec.Open(rt)}] = true
@@ -272,7 +272,7 @@ func TestRoutes(t *testing.T) {
 // The gateway demands of a body under /v1/ what a sandbox does, and of OpenHands nothing.
 func TestBodiesSayJSON(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.make(t, `{"image":"debian"}`)
 	const one = "/v1/sandboxes/{id}"
 	for _, sent := range []string{"", "application/x-www-form-urlencoded", "text/plain"} {
@@ -287,7 +287,7 @@ func TestBodiesSayJSON(t *testing.T) {
 
 func TestLife(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	const one = "/v1/sandboxes/{id}"
 	body := `{"image":"debian","name":"build","owner":"me","env":{"A":"b"},"labels":{"x":"y"},"ttl_seconds":3600,"idle_limit_seconds":60}`
 	s := h.make(t, body, api.IdempotencyKeyHeader, "k")
@@ -342,7 +342,7 @@ func TestLife(t *testing.T) {
 // Refusals have their statuses, say why, and leave nothing.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, tt := range []struct {
 		body   string
 		status int
@@ -370,7 +370,7 @@ func TestRefusals(t *testing.T) {
 func TestAllowRoot(t *testing.T) {
 	t.Parallel()
 	for _, allow := range []bool{false, true} {
-		h := newHouse(t, func(_ *house, c *gateway.Config) { c.Defaults.AllowRoot = allow })
+		h := newFixture(t, func(_ *fixture, c *gateway.Config) { c.Defaults.AllowRoot = allow })
 		command := h.engine.Command(h.container(h.make(t, `{"image":"debian"}`).ID))
 		if slices.Contains(command, "--allow-root") != allow {
 			t.Errorf("%t: the server is started by %q", allow, command)
@@ -381,7 +381,7 @@ func TestAllowRoot(t *testing.T) {
 // A stranger learns nothing, and the key of one sandbox is for nothing else.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	a, b := h.make(t, `{"image":"debian"}`), h.make(t, `{"image":"debian"}`)
 	free := h.make(t, `{"image":"debian"}`)
 	if err := h.host.Delete(t.Context(), find(t, h, free.ID)); err != nil {
@@ -449,7 +449,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func find(t *testing.T, h *house, id string) *sandbox.Sandbox {
+func find(t *testing.T, h *fixture, id string) *sandbox.Sandbox {
 	t.Helper()
 	s, err := h.host.Get(t.Context(), id)
 	if err != nil {
@@ -460,7 +460,7 @@ func find(t *testing.T, h *house, id string) *sandbox.Sandbox {
 
 func TestTooMany(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(_ *house, c *gateway.Config) { c.MaxSandboxes = 3 })
+	h := newFixture(t, func(_ *fixture, c *gateway.Config) { c.MaxSandboxes = 3 })
 	var group sync.WaitGroup
 	statuses := make([]int, 12)
 	for i := range statuses {
@@ -488,7 +488,7 @@ func TestTooMany(t *testing.T) {
 // A name belongs to one sandbox, also where many ask for it at once.
 func TestNameIsTaken(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	var group sync.WaitGroup
 	statuses := make([]int, 6)
 	for i := range statuses {
@@ -510,7 +510,7 @@ func TestLeaves(t *testing.T) {
 	t.Parallel()
 	for _, call := range []string{"create", "start"} {
 		ctx, leave := context.WithCancel(t.Context())
-		h := newHouse(t)
+		h := newFixture(t)
 		if err := h.host.Prepare(ctx, sandbox.Spec{Image: "debian"}); err != nil {
 			t.Fatal(err)
 		}
@@ -539,7 +539,7 @@ func TestLeaves(t *testing.T) {
 // is claimed to be known.
 func TestEngineDown(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
 	s := h.make(t, `{"image":"debian"}`)
 	want(t, h.ask(t, "GET", "/readyz", "/readyz", ""), 200, "ready")
@@ -575,7 +575,7 @@ func TestEngineDown(t *testing.T) {
 }
 
 // through asks a sandbox with the gateway's key.
-func (h *house) through(t *testing.T, id, method, path string, header ...string) *httptest.ResponseRecorder {
+func (h *fixture) through(t *testing.T, id, method, path string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, "/sandboxes/"+id+path, nil)
 	r.Header.Set(api.GatewayKeyHeader, theKey)
@@ -589,7 +589,7 @@ func (h *house) through(t *testing.T, id, method, path string, header ...string)
 
 func TestPool(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(h *house, c *gateway.Config) {
+	h := newFixture(t, func(h *fixture, c *gateway.Config) {
 		var err error
 		if c.Pool, err = sandbox.NewPool(t.Context(), h.host, "warm", sandbox.Spec{Image: "debian"}, 2, nil); err != nil {
 			t.Fatal(err)
@@ -651,7 +651,7 @@ func TestPool(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.make(t, `{"image":"debian"}`)
 	h.make(t, `{"image":"debian"}`)
 	h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", `{}`)
@@ -687,7 +687,7 @@ func TestMetrics(t *testing.T) {
 // dashboards were made for.
 func TestMetricsDescriptions(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.make(t, `{"image":"debian"}`)
 	var got strings.Builder
 	for line := range strings.Lines(h.ask(t, "GET", "/metrics", "/metrics", "").Body.String()) {
@@ -733,7 +733,7 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	held, ended := make(chan bool, 10), make(chan bool)
 	var holding sync.Once
-	h := newHouse(t)
+	h := newFixture(t)
 	h.answer = func(_ http.ResponseWriter, r *http.Request) { held <- true; <-r.Context().Done() }
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -786,7 +786,7 @@ func TestServe(t *testing.T) {
 // The port for monitoring systems answers without a key, and nothing but metrics.
 func TestServeMetrics(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.make(t, `{"image":"debian"}`)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -817,7 +817,7 @@ func TestServeMetrics(t *testing.T) {
 // that has no key for it does not learn whether a name is in use.
 func TestSandboxesByName(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.answer = func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.URL.Path+" "+r.Header.Get(api.PrefixHeader))
 	}

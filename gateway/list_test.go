@@ -13,7 +13,7 @@ import (
 // of one second are in the order of their ids.
 func TestList(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	ids := map[string]string{}
 	for i, body := range []string{
 		`{"image":"debian","name":"a","owner":"me","labels":{"team":"x"}}`, `{"image":"debian","name":"b","owner":"you"}`,

@@ -15,7 +15,7 @@ import (
 func TestLog(t *testing.T) {
 	t.Parallel()
 	var log testhelp.Buffer
-	h := newHouse(t, func(_ *house, c *gateway.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	h := newFixture(t, func(_ *fixture, c *gateway.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	s := h.make(t, `{"image":"debian","name":"box"}`, "Idempotency-Key", "a")
 	h.make(t, `{"image":"debian","name":"box"}`, "Idempotency-Key", "a") // is there already: nothing is done
 	one := "/v1/sandboxes/" + s.ID

@@ -14,13 +14,13 @@ import (
 // key that exist already, or again.
 func TestRemoveMade(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(_ *house, c *gateway.Config) { c.RemoveMade = true })
+	h := newFixture(t, func(_ *fixture, c *gateway.Config) { c.RemoveMade = true })
 	others, err := gateway.New(gateway.Config{Driver: h.host, Key: theKey})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(others.Close)
-	other := &house{Gateway: others, engine: h.engine, spec: h.spec}
+	other := &fixture{Gateway: others, engine: h.engine, spec: h.spec}
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -53,12 +53,12 @@ func TestMCPThroughTheGateway(t *testing.T) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text + in.Text}}}, nil, nil
 	})
 	for _, below := range []string{"", "/base"} {
-		var h *house
+		var h *fixture
 		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			http.StripPrefix(below, h).ServeHTTP(w, r)
 		}))
 		t.Cleanup(front.Close)
-		h = newHouse(t, func(_ *house, cfg *gateway.Config) { cfg.PublicURL = front.URL + below })
+		h = newFixture(t, func(_ *fixture, cfg *gateway.Config) { cfg.PublicURL = front.URL + below })
 		s := h.make(t, `{"image":"debian"}`)
 		h.answer = server.New(server.Config{Executor: offering{}, Key: s.SessionKey, MCP: oneMCP{inner}}).ServeHTTP
 		reachMCP(t, s)
@@ -111,7 +111,7 @@ func reachMCP(t *testing.T, s api.Sandbox) {
 // key in their headers.
 func TestTokensAtTheGateway(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }
 	a, b := h.make(t, `{"image":"debian"}`), h.make(t, `{"image":"debian"}`)
 	addr := h.listen(t)

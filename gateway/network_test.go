@@ -25,7 +25,7 @@ import (
 // not for another network. The engine of the test keeps no policies, and says so.
 func TestDefaultPolicy(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(_ *house, c *gateway.Config) { c.Defaults.Policy = &egress.Policy{Mode: egress.ModePublic} })
+	h := newFixture(t, func(_ *fixture, c *gateway.Config) { c.Defaults.Policy = &egress.Policy{Mode: egress.ModePublic} })
 	create := func(network string) (body string) {
 		if network != "" {
 			network = `,"network":"` + network + `"`
@@ -128,10 +128,10 @@ func (k *keeper) Denied(ctx context.Context, s *sandbox.Sandbox, after int64, wa
 func (*keeper) RestartEgress(context.Context) error { return errors.ErrUnsupported }
 
 // policyHouse is a gateway whose driver keeps policies.
-func policyHouse(t *testing.T, change ...func(*gateway.Config)) (*house, *keeper) {
+func policyHouse(t *testing.T, change ...func(*gateway.Config)) (*fixture, *keeper) {
 	t.Helper()
 	k := &keeper{networks: map[string]*sandbox.Network{}, denied: map[string][]egress.Denial{}, waited: make(chan time.Duration, 1)}
-	h := newHouse(t, func(h *house, c *gateway.Config) {
+	h := newFixture(t, func(h *fixture, c *gateway.Config) {
 		k.Driver = h.host
 		c.Driver = k
 		for _, change := range change {
@@ -143,7 +143,7 @@ func policyHouse(t *testing.T, change ...func(*gateway.Config)) (*house, *keeper
 
 const networkRoute = "/v1/sandboxes/{id}/network"
 
-func (h *house) network(t *testing.T, method, id, body string, header ...string) (int, string) {
+func (h *fixture) network(t *testing.T, method, id, body string, header ...string) (int, string) {
 	t.Helper()
 	w := h.ask(t, method, networkRoute, "/v1/sandboxes/"+id+"/network", body, header...)
 	if tag := w.Header().Get("ETag"); (w.Code == 200) != (tag != "") {
@@ -581,7 +581,7 @@ func TestNetworkMetrics(t *testing.T) {
 // A platform that keeps no policies says so.
 func TestNoNetworker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(h *house, c *gateway.Config) { c.Driver = struct{ sandbox.Driver }{h.host} })
+	h := newFixture(t, func(h *fixture, c *gateway.Config) { c.Driver = struct{ sandbox.Driver }{h.host} })
 	id := h.make(t, `{"image":"debian"}`).ID
 	if code, got := h.network(t, "PUT", id, `{"mode":"public"}`); code != 409 || !strings.Contains(got, "the Docker engine cannot keep network policies") {
 		t.Errorf("got %d %s", code, got)

@@ -26,7 +26,7 @@ const startBody = `{"image":"debian","command":["/openhands/micromamba/bin/micro
 // TestOpenHands is the sequence of calls that RemoteRuntime makes.
 func TestOpenHands(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	const session, runtime = "/sessions/{session_id}", "/runtime/{runtime_id}"
 	want(t, h.ask(t, "GET", session, "/sessions/s%2F1", ""), 404, "no such sandbox")
 	started := into[api.Runtime](t, h.ask(t, "POST", "/start", "/start", startBody))
@@ -91,7 +91,7 @@ func TestOpenHands(t *testing.T) {
 // call /resume itself after a 503, and then wait for a lock that it holds.
 func TestOpenHandsResumesOnRequest(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.listen(t) // it watches the engine
 	started := into[api.Runtime](t, h.ask(t, "POST", "/start", "/start", startBody))
 	id := `{"runtime_id":"` + started.RuntimeID + `"}`
@@ -185,7 +185,7 @@ func TestOpenHandsSettings(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, func(_ *house, c *gateway.Config) { c.Defaults.Flags = tt.defaults })
+			h := newFixture(t, func(_ *fixture, c *gateway.Config) { c.Defaults.Flags = tt.defaults })
 			body := `{"image":"debian","session_id":"s","command":` + tt.command + `,"environment":` + tt.environment + `}`
 			w := h.ask(t, "POST", "/start", "/start", body)
 			want(t, w, 200, "ready")
@@ -204,7 +204,7 @@ func TestOpenHandsSettings(t *testing.T) {
 // A warm sandbox with the settings that RemoteRuntime sends is claimed.
 func TestOpenHandsWarm(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(h *house, c *gateway.Config) {
+	h := newFixture(t, func(h *fixture, c *gateway.Config) {
 		c.Defaults = sandbox.Spec{
 			Image: "debian", User: "openhands", UserID: 1234, WorkDir: "/w",
 			Flags: []string{"--plugins=agent_skills", "--plugins=jupyter", "--no-enable-browser"},
@@ -242,7 +242,7 @@ func TestOpenHandsWarm(t *testing.T) {
 
 func TestOpenHandsRefusals(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for body, status := range map[string]int{
 		`{"image":"debian","session_id":"a","runtime_class":"sysbox-runc"}`:                                422,
 		`{"image":"debian","session_id":"b","command":["--user-id","x"]}`:                                  422,
@@ -268,7 +268,7 @@ func TestOpenHandsRefusals(t *testing.T) {
 // would take the place of the reason why the start failed.
 func TestOpenHandsCloseWithoutRuntime(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	const null, absent = `{"runtime_id":null}`, `{}`
 	want(t, h.ask(t, "POST", "/stop", "/stop", null), 200, `"pod_status":"not found"`)
 	want(t, h.ask(t, "POST", "/pause", "/pause", null), 200, `"pod_status":"not found"`)
@@ -282,7 +282,7 @@ func TestOpenHandsCloseWithoutRuntime(t *testing.T) {
 // undone when it is stopped.
 func TestOpenHandsSlow(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	goOn := make(chan bool)
 	h.engine.Hold = func(call string) {
 		if call == "start" {
@@ -312,7 +312,7 @@ func TestOpenHandsSlow(t *testing.T) {
 // A gateway that ends undoes what it began.
 func TestOpenHandsEnd(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	begun, goOn := make(chan bool, 1), make(chan bool)
 	h.engine.Hold = func(call string) {
 		if call == "start" {
@@ -361,7 +361,7 @@ func form(t *testing.T, dockerfile string, tags ...string) (body, contentType st
 
 func TestBuild(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	want(t, h.ask(t, "GET", "/registry_prefix", "/registry_prefix", ""), 200, `"actiond"`)
 	exists := func(name string) string {
 		return h.ask(t, "GET", "/image_exists", "/image_exists?image="+name, "").Body.String()

@@ -34,7 +34,7 @@ func (a appPorts) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 
 // previews is a gateway with a preview domain and a sandbox in which an application runs.
 type previews struct {
-	*house
+	*fixture
 	t       *testing.T
 	sandbox api.Sandbox
 	host    string // of the preview
@@ -52,8 +52,8 @@ func newPreviews(t *testing.T, app http.HandlerFunc) *previews {
 	}))
 	t.Cleanup(h.Close)
 	inside := server.New(server.Config{Ports: appPorts{h.Listener.Addr().String()}})
-	p.house = newHouse(t, func(house *house, c *gateway.Config) {
-		house.answer = inside.ServeHTTP
+	p.fixture = newFixture(t, func(f *fixture, c *gateway.Config) {
+		f.answer = inside.ServeHTTP
 		c.PreviewDomain = domain
 	})
 	p.sandbox = p.make(t, `{"image":"debian"}`)
@@ -476,7 +476,7 @@ func TestPreviewWebSocket(t *testing.T) {
 
 func TestPreviewConfig(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for name, ok := range map[string]bool{
 		"preview.example.com": true, "Preview.Example.com:8443": true, "localhost": true, "preview.example.com.": true,
 		"": true, "127.0.0.1": false, "[::1]": false, "a b": false, "*.example.com": false, "example.com:http": false, "http://example.com": false, "-": false,

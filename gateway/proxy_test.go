@@ -21,7 +21,7 @@ import (
 )
 
 // listen serves the gateway on a real connection and gives its address.
-func (h *house) listen(t *testing.T) string {
+func (h *fixture) listen(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -42,7 +42,7 @@ func (h *house) listen(t *testing.T) string {
 // A sandbox gets the request that was sent, with its own key and no other.
 func TestPassed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.answer = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-From", "sandbox")
 		w.WriteHeader(http.StatusTeapot)
@@ -99,7 +99,7 @@ func TestPassed(t *testing.T) {
 // Only the operator upgrades the server of a sandbox, however the path is written.
 func TestUpgradePassed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }
 	s := h.make(t, `{"image":"debian"}`)
 	addr := h.listen(t)
@@ -126,7 +126,7 @@ func TestUpgradePassed(t *testing.T) {
 // A request that is two for one reader and one for another is refused.
 func TestSmuggling(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.make(t, `{"image":"debian"}`)
 	addr := h.listen(t)
 	keys := "Host: x\r\nX-API-Key: " + theKey + "\r\n"
@@ -184,7 +184,7 @@ func TestHostileSandbox(t *testing.T) {
 	var reached atomic.Bool
 	engine := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
 	defer engine.Close()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.answer = func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/headers":
@@ -247,7 +247,7 @@ func TestHostileSandbox(t *testing.T) {
 // Bodies stream both ways, and an answer without end ends with its reader.
 func TestStreams(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	left := make(chan bool)
 	h.answer = func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
@@ -301,7 +301,7 @@ func TestStreams(t *testing.T) {
 // An upgraded connection is passed on both ways, and ends with the gateway.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.answer = func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -361,7 +361,7 @@ func TestUpgrade(t *testing.T) {
 // it may be: the sandbox's server does not know that header.
 func TestNotTwice(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	var begun atomic.Int32
 	h.answer = func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/warm" {
@@ -396,7 +396,7 @@ func TestNotTwice(t *testing.T) {
 // The states of a sandbox that a client takes for different things.
 func TestStates(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.make(t, `{"image":"debian"}`)
 	h.listen(t) // it watches the engine
 	change := func(verb string) {
@@ -432,7 +432,7 @@ func TestStates(t *testing.T) {
 // Without the engine's word a dead sandbox is found out by its connection.
 func TestDiedUnnoticed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.make(t, `{"image":"debian"}`)
 	want(t, h.through(t, s.ID, "GET", "/x"), 200, "")
 	h.engine.Kill(h.container(s.ID), false)
@@ -442,7 +442,7 @@ func TestDiedUnnoticed(t *testing.T) {
 // Who drips a header or a body is sent away, and others are served meanwhile.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.make(t, `{"image":"debian"}`)
 	addr := h.listen(t)
 	var slow []net.Conn
@@ -484,7 +484,7 @@ func TestSlowClients(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for name, config := range map[string]gateway.Config{
 		"no host":    {Key: "x"},
 		"no key":     {Driver: h.host},

@@ -11,7 +11,7 @@ import (
 // named.
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, route := range h.spec.Routes() {
 		if !strings.HasPrefix(route.Path, "/v1/") {
 			continue
