@@ -231,9 +231,7 @@ func TestFinderManyPaths(t *testing.T) {
 	defer f.Close()
 	for i := range 200 {
 		dir := filepath.Join(root, fmt.Sprint(i))
-		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(dir+"/python", nil, 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteFile(t, dir+"/python", "", 0o755)
 		for _, path := range []string{root + ":" + dir, root} {
 			if got, want := f.Find(path, "/"), which(path, "/"); got != want || !keeps(f, path, "/") {
 				t.Errorf("%s: got %q, want %q, and it kept", path, got, want)

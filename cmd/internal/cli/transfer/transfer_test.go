@@ -13,6 +13,7 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli/transfer"
 	"github.com/actiond/actiond/internal/archive"
 	"github.com/actiond/actiond/internal/hostpath"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // open follows no link.
@@ -38,9 +39,7 @@ func pack(t *testing.T, source, name string) *bytes.Buffer {
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteFile(t, file, text, 0o644)
 }
 
 // TestUnpack puts files and directories where docker cp does.
