@@ -42,11 +42,7 @@ type internet struct {
 // add adds a host that answers at a public address, and returns its listener.
 func (n *internet) add(tb testing.TB, name, addr string) net.Listener {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { l.Close() })
+	l := testhelp.Listen(tb)
 	to := netip.MustParseAddrPort(addr)
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -52,10 +52,7 @@ func startSharedOf(t *testing.T, most int) *shared {
 	if err := s.Apply(otherID, egress.Conf{Generation: 1, Policy: parse(t, `{"mode":"no-network"}`), Token: hash}); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	s.addr = l.Addr().String()
 	ctx, end := context.WithCancel(t.Context())
 	served := make(chan error, 1)
@@ -80,11 +77,7 @@ func (s *shared) set(t *testing.T, generation int64, policy string) {
 // ask sends a request with a header, and returns the connection behind the answer.
 func (s *shared) ask(t *testing.T, request, header string) (c net.Conn, a answer, body string) {
 	t.Helper()
-	c, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
+	c = testhelp.Dial(t, "tcp", s.addr)
 	if _, err := fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: egress\r\n%s\r\n", request, header); err != nil {
 		t.Fatal(err)
 	}
@@ -187,18 +180,12 @@ func TestTokenFlood(t *testing.T) {
 	t.Parallel()
 	s := startShared(t)
 	for range 300 { // without a token, and a header that does not end
-		c, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testhelp.Dial(t, "tcp", s.addr)
 		defer c.Close()
 		fmt.Fprint(c, "CONNECT echo.example:7 HTTP/1.1\r\n")
 	}
 	for range 256 + 32 { // they wait for a denial
-		c, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testhelp.Dial(t, "tcp", s.addr)
 		defer c.Close()
 		fmt.Fprintf(c, "GET /denied?wait=60 HTTP/1.1\r\nHost: egress\r\n%s\r\n", bearer(s.token))
 	}
@@ -236,10 +223,7 @@ func TestAttackTokenHold(t *testing.T) {
 	} {
 		s.Unlimit(id)
 		for range 800 {
-			c, err := net.Dial("tcp", s.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testhelp.Dial(t, "tcp", s.addr)
 			defer c.Close()
 			if _, err := fmt.Fprint(c, request+bearer(s.token)+"\r\n"); err != nil {
 				t.Fatal(err)
@@ -279,10 +263,7 @@ func TestAttackTokenPlaces(t *testing.T) {
 				}
 				s.Unlimit(noisy)
 				for range each {
-					c, err := net.Dial("tcp", s.addr)
-					if err != nil {
-						t.Fatal(err)
-					}
+					c := testhelp.Dial(t, "tcp", s.addr)
 					defer c.Close()
 					if _, err := fmt.Fprint(c, request+bearer(token)+"\r\n"); err != nil {
 						t.Fatal(err)
@@ -290,10 +271,7 @@ func TestAttackTokenPlaces(t *testing.T) {
 				}
 			}
 			for range each / 2 { // the first ones may take the place of some that are not known yet
-				c, err := net.Dial("tcp", s.addr)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := testhelp.Dial(t, "tcp", s.addr)
 				defer c.Close()
 				if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 					t.Fatal(err)

@@ -68,10 +68,7 @@ func TestClient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, _ := start(t, cfg)
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := testhelp.Listen(t)
 			defer l.Close()
 			at := l.Addr().(*net.TCPAddr)
 			connect := fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d; read -u 3 -r line", at.Port)
@@ -124,10 +121,7 @@ func TestClient(t *testing.T) {
 func TestClientMCP(t *testing.T) {
 	t.Parallel()
 	e, _ := start(t, executor.Config{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	defer l.Close()
 	connect := fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d; read -u 3 -r line; exit 3", l.Addr().(*net.TCPAddr).Port)
 	if problems, err := e.UpdateMCP([]api.MCPServer{{Name: "s", Command: "bash", Args: []string{"-c", connect}}}); err != nil || problems != nil {
@@ -157,15 +151,9 @@ func TestClientMCP(t *testing.T) {
 func TestClientUnknown(t *testing.T) {
 	t.Parallel()
 	e, _ := start(t, executor.Config{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	defer l.Close()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testhelp.Dial(t, "tcp", l.Addr().String())
 	defer c.Close()
 	local, remote := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
 	for _, o := range []api.Origin{e.Client(local, remote), e.Client(remote, remote), e.Client(netip.AddrPort{}, netip.AddrPort{})} {

@@ -35,11 +35,7 @@ func newStage(t *testing.T, answer http.HandlerFunc) *stage {
 // say opens a connection and writes bytes, {id} and {key} being the sandbox's.
 func (s *stage) say(t *testing.T, text string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
+	conn := testhelp.Dial(t, "tcp", s.addr)
 	if _, err := io.WriteString(conn, strings.NewReplacer("{id}", s.sandbox.ID, "{key}", s.sandbox.SessionKey).Replace(text)); err != nil {
 		t.Fatal(err)
 	}
@@ -224,10 +220,7 @@ func TestReadInTwoWays(t *testing.T) {
 		{"a tunnel", "CONNECT /sandboxes/{a}/x HTTP/1.1\r\nHost: x\r\nX-Session-API-Key: {key}\r\n\r\n", nil},
 	} {
 		fill := strings.NewReplacer("{a}", a.ID, "{b}", b.ID, "{key}", a.SessionKey, "{bkey}", b.SessionKey)
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := testhelp.Dial(t, "tcp", addr)
 		mu.Lock()
 		got = nil
 		mu.Unlock()

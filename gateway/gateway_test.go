@@ -735,10 +735,7 @@ func TestServe(t *testing.T) {
 	var holding sync.Once
 	h := newFixture(t)
 	h.answer = func(_ http.ResponseWriter, r *http.Request) { held <- true; <-r.Context().Done() }
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	ctx, end := context.WithCancel(t.Context())
 	var served error
 	go func() { defer close(ended); served = h.Serve(ctx, l) }()
@@ -788,10 +785,7 @@ func TestServeMetrics(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.make(t, `{"image":"debian"}`)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	stop := h.ServeMetrics(t.Context(), l)
 	for path, want := range map[string]int{"/metrics": 200, "/v1/sandboxes": 404, "/": 404} {
 		response, err := http.Get("http://" + l.Addr().String() + path)

@@ -2,12 +2,12 @@ package gateway_test
 
 import (
 	"context"
-	"net"
 	"slices"
 	"testing"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/gateway"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // A gateway that removes what it created leaves what others created: also sandboxes of the same
@@ -22,10 +22,7 @@ func TestRemoveMade(t *testing.T) {
 	t.Cleanup(others.Close)
 	other := &fixture{Gateway: others, engine: h.engine, spec: h.spec}
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	ctx, end := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- h.Serve(ctx, l) }()

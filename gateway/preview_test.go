@@ -303,10 +303,7 @@ func TestPreviewHostAttacks(t *testing.T) {
 		"GET http://evil.example/ HTTP/1.1\r\nHost: " + name + "\r\n\r\n",
 		"CONNECT " + name + ":80 HTTP/1.1\r\nHost: " + name + "\r\n\r\n",
 	} {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := testhelp.Dial(t, "tcp", addr)
 		for p.reached() != nil { // of before
 		}
 		_, _ = io.WriteString(conn, request)

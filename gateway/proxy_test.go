@@ -23,10 +23,7 @@ import (
 // listen serves the gateway on a real connection and gives its address.
 func (h *fixture) listen(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(ctx, l) }()
@@ -141,10 +138,7 @@ func TestSmuggling(t *testing.T) {
 		"signed length":     "Content-Length: +5\r\n",
 		"length and coding": "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
 	} {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := testhelp.Dial(t, "tcp", addr)
 		_, _ = io.WriteString(conn, "POST /sandboxes/"+s.ID+"/x HTTP/1.1\r\n"+keys+head+"\r\n"+hidden)
 		_ = conn.(*net.TCPConn).CloseWrite()
 		answer, _ := io.ReadAll(conn)
@@ -319,17 +313,11 @@ func TestUpgrade(t *testing.T) {
 		}
 	}
 	s := h.make(t, `{"image":"debian"}`)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(ctx, l) }()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testhelp.Dial(t, "tcp", l.Addr().String())
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "GET /sandboxes/"+s.ID+"/v1/sessions/default/terminal HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 		"X-Session-API-Key: "+s.SessionKey+"\r\n\r\n")
@@ -339,6 +327,7 @@ func TestUpgrade(t *testing.T) {
 		t.Fatalf("got %q", status)
 	}
 	for line := ""; line != "\r\n"; {
+		var err error
 		if line, err = read.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
@@ -447,10 +436,7 @@ func TestSlowClients(t *testing.T) {
 	addr := h.listen(t)
 	var slow []net.Conn
 	for range 50 {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := testhelp.Dial(t, "tcp", addr)
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "GET /v1/sandboxes HTTP/1.1\r\nHost: x\r\nX-A: ")
 		slow = append(slow, conn)
@@ -471,10 +457,7 @@ func TestSlowClients(t *testing.T) {
 			t.Fatalf("a slow client is kept: %v", err)
 		}
 	}
-	big, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	big := testhelp.Dial(t, "tcp", addr)
 	defer big.Close()
 	_, _ = io.WriteString(big, "GET / HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 100<<10)+"\r\n\r\n")
 	if answer, _ := io.ReadAll(big); !bytes.HasPrefix(answer, []byte("HTTP/1.1 431")) {

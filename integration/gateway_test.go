@@ -354,10 +354,7 @@ func TestGatewayDeafReaders(t *testing.T) {
 		"GET /sandboxes/" + id + "/v1/sessions/loud/terminal HTTP/1.1\r\nHost: x\r\nX-API-Key: " + g.key + "\r\nConnection: Upgrade\r\n" +
 			"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n",
 	} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := testhelp.Dial(t, "tcp", strings.TrimPrefix(g.url, "http://"))
 		defer conn.Close()
 		if _, err := io.WriteString(conn, request); err != nil {
 			t.Fatal(err)

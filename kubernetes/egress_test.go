@@ -23,6 +23,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -63,10 +64,7 @@ func withEgress(t *testing.T, w *world, up bool) *world {
 		t.Fatal(err)
 	}
 	proxy := egress.New(egress.Config{Log: slog.New(slog.DiscardHandler)})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	ctx, end := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- proxy.Serve(ctx, l) }()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -271,10 +272,7 @@ func TestMCPEventsEndWithTheServer(t *testing.T) {
 	t.Parallel()
 	inner := mcp.NewServer(&mcp.Implementation{Name: "inner", Version: "1"}, nil)
 	ctx, stop := context.WithCancel(t.Context())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	served := make(chan error, 1)
 	go func() { served <- newServer(t, func(cfg *server.Config) { cfg.MCP = fakeMCP{inner} }).Serve(ctx, l) }()
 	resp, err := http.Get("http://" + l.Addr().String() + "/mcp/sse")

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -75,10 +75,7 @@ func networked(tb testing.TB, policy string, change ...func(*server.Config)) (s 
 // ask asks the proxy for a connection, and returns the status.
 func ask(tb testing.TB, proxy, target string) string {
 	tb.Helper()
-	c, err := net.Dial("tcp", proxy)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	c := testhelp.Dial(tb, "tcp", proxy)
 	defer c.Close()
 	_, _ = fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target)
 	answer, err := io.ReadAll(c)
@@ -202,10 +199,7 @@ func TestNetworkNone(t *testing.T) {
 // refused, so that no command runs with variables that name another proxy.
 func TestAttackListensFirst(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	defer l.Close()
 	f := &fake{}
 	s := newServer(t, withExecutor(f), withClaim, func(cfg *server.Config) { cfg.ProxyAddress = l.Addr().String() })
@@ -253,10 +247,7 @@ func TestNetworkResumes(t *testing.T) {
 	if err := json.Unmarshal(data, &inherited); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	defer l.Close()
 	for address, up := range map[string]string{"127.0.0.1:0": "ok", l.Addr().String(): "down"} { // the agent has taken the second one
 		f := &fake{sessions: oneSession}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	apiclient "github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -58,10 +59,7 @@ func hold(conn *net.TCPConn) {
 // listen serves on a real connection, with the bounds that go with it.
 func listen(t *testing.T, s *server.Server) *apiclient.Client {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	return listenOn(t, s, l)
 }
 
@@ -233,10 +231,7 @@ func (c *deadlineConn) SetWriteDeadline(at time.Time) error {
 // and is not cut like the client of another request.
 func TestTunnelBackPressure(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	recorded := &deadlines{Listener: l}
 	c := listenOn(t, newServer(t, withKey, withPorts(func(conn *net.TCPConn) {
 		_, _ = io.WriteString(conn, "hello")
@@ -312,10 +307,7 @@ func TestTunnelIdle(t *testing.T) {
 func TestTunnelAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, withKey, withPorts(hold))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, l) }()

@@ -65,10 +65,7 @@ func TestEgress(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(string(body), `"generation":1`) {
 		t.Errorf("got %d %s", status, body)
 	}
-	sandbox, err := net.Dial("unix", filepath.Join(dir, "run", id, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sandbox := testhelp.Dial(t, "unix", filepath.Join(dir, "run", id, "s"))
 	defer func() { _ = sandbox.Close() }()
 	_, _ = fmt.Fprint(sandbox, "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n")
 	denied, err := http.ReadResponse(bufio.NewReader(sandbox), nil)

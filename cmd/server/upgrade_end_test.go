@@ -129,10 +129,7 @@ func TestUpgradeByForce(t *testing.T) {
 	t.Parallel()
 	user := otherUser(t)
 	binary := buildServer(t)
-	probe, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	probe := testhelp.Listen(t)
 	addr := probe.Addr().String()
 	_ = probe.Close()
 	s := newUpgradable(t, binary, []string{"SESSION_API_KEY=k"}, append(user, "--addr", addr)...)

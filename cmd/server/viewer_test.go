@@ -17,10 +17,7 @@ import (
 
 func TestListenNear(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := testhelp.Listen(t)
 	defer taken.Close()
 	port := taken.Addr().(*net.TCPAddr).Port
 	for _, addr := range []string{"0.0.0.0:" + strconv.Itoa(port-1), "unix:/run/a.sock"} {
@@ -43,10 +40,7 @@ func TestListenNear(t *testing.T) {
 // A server with a port has the viewer also where nothing is browsed.
 func TestViewerWithoutBrowser(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := testhelp.Listen(t)
 	port := free.Addr().(*net.TCPAddr).Port
 	_ = free.Close()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -85,10 +85,7 @@ func TestSOCKS(t *testing.T) {
 // that programs are not sent to the agent's proxy.
 func TestAttackFirst(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testhelp.Listen(t)
 	defer l.Close()
 	if f, err := front.Start(front.Config{Socket: "/none", Address: l.Addr().String()}); err == nil {
 		f.Close()

@@ -124,11 +124,7 @@ func (f *fixture) apply(tb testing.TB, policy string) {
 // host adds a host at a port, and returns its listener.
 func (f *fixture) host(tb testing.TB, name string, port int) net.Listener {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { l.Close() })
+	l := testhelp.Listen(tb)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hosts[name] = fmt.Sprintf("%s=%d", l.Addr(), port)

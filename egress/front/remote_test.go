@@ -2,7 +2,6 @@ package front_test
 
 import (
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -23,10 +22,7 @@ func (f *fixture) overTCP(tb testing.TB, policy string) (address, token, hash st
 	if err := f.egress.Apply(id, egress.Conf{Generation: 2, Policy: rules, Token: hash}); err != nil {
 		tb.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	l := testhelp.Listen(tb)
 	served := make(chan error, 1)
 	go func() { served <- f.egress.Serve(tb.Context(), l) }()
 	tb.Cleanup(func() { <-served })

@@ -159,10 +159,7 @@ func TestResolve(t *testing.T) {
 func TestResolveTCP(t *testing.T) {
 	t.Parallel()
 	f := start(t, allowEcho, nil)
-	c, err := net.Dial("tcp", f.Resolver().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testhelp.Dial(t, "tcp", f.Resolver().String())
 	defer c.Close()
 	want := f.resolve(t, "echo.example.", dnsmessage.TypeA)
 	for range 3 {
@@ -312,10 +309,7 @@ func TestNamesClose(t *testing.T) {
 	open := f.dialName(t, "echo.example.", 443)
 	testhelp.Exchange(t, open, "hello")
 	waiting := f.dialName(t, "evil.example.", 80)
-	asking, err := net.Dial("tcp", f.Resolver().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	asking := testhelp.Dial(t, "tcp", f.Resolver().String())
 	defer asking.Close()
 	f.Close()
 	for i, c := range []net.Conn{open, waiting, asking} {
@@ -345,10 +339,7 @@ func TestNamesMany(t *testing.T) {
 		f.dial(t)
 	}
 	testhelp.Eventually(t, func() bool { return f.Open() == 256 }, "256 clients")
-	c, err := net.Dial("tcp", at80)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testhelp.Dial(t, "tcp", at80)
 	defer c.Close()
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" {
@@ -375,10 +366,7 @@ func TestAttackResolver(t *testing.T) {
 	t.Parallel()
 	f := start(t, allowEcho, nil)
 	want := f.resolve(t, "echo.example.", dnsmessage.TypeA)
-	c, err := net.Dial("udp", f.Resolver().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testhelp.Dial(t, "udp", f.Resolver().String())
 	defer c.Close()
 	before := runtime.NumGoroutine()
 	for i := range 3000 {
@@ -393,11 +381,7 @@ func TestAttackResolver(t *testing.T) {
 		t.Errorf("%d more goroutines", more)
 	}
 	dial := func() net.Conn {
-		c, err := net.Dial("tcp", f.Resolver().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
+		c := testhelp.Dial(t, "tcp", f.Resolver().String())
 		return c
 	}
 	// Each of these ends, and leaves its place to the next one.

@@ -107,11 +107,7 @@ func until(t *testing.T, in *waiting.Inspector, target func() waiting.Target, ok
 // silentPort is a port that takes connections and never answers.
 func silentPort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
+	l := testhelp.Listen(t)
 	return l.Addr().(*net.TCPAddr).Port
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // A deadline that passed while the machine stood still does not lose what the client had sent.
@@ -98,11 +99,7 @@ func TestTotal(t *testing.T) {
 		stop = func() { server.Close() }
 		t.Cleanup(stop)
 		return func() net.Conn {
-			conn, err := net.Dial("tcp", inner.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { conn.Close() })
+			conn := testhelp.Dial(t, "tcp", inner.Addr().String())
 			return conn
 		}, stop
 	}
@@ -166,11 +163,7 @@ func TestOwners(t *testing.T) {
 	t.Cleanup(func() { server.Close() })
 	ask := func(target string) net.Conn {
 		t.Helper()
-		conn, err := net.Dial("tcp", inner.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
+		conn := testhelp.Dial(t, "tcp", inner.Addr().String())
 		_, _ = io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: a\r\n\r\n")
 		if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil { //nolint:bodyclose // it is empty
 			t.Errorf("no answer: %v", err)

@@ -117,6 +117,28 @@ func Echo(l net.Listener) {
 	}
 }
 
+// Listen listens on a free TCP port of this machine until the end of the test.
+func Listen(tb testing.TB) net.Listener {
+	tb.Helper()
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// Dial connects to an address until the end of the test.
+func Dial(tb testing.TB, network, address string) net.Conn {
+	tb.Helper()
+	conn, err := new(net.Dialer).DialContext(tb.Context(), network, address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 // Exchange sends text over an echoing connection.
 func Exchange(tb testing.TB, conn io.ReadWriter, text string) {
 	tb.Helper()

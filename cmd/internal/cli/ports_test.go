@@ -84,10 +84,7 @@ func (m localMachine) forward(args ...string) (cmd *exec.Cmd, address string, no
 // ask sends a word to an address, ends its direction, and returns the answer.
 func ask(t *testing.T, address string) string {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testhelp.Dial(t, "tcp", address)
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "hello")
 	_ = conn.(*net.TCPConn).CloseWrite()
