@@ -194,15 +194,7 @@ func (h *Host) Network(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Netw
 		}
 	}
 	n.Names = h.names(ctx, s) // not before the policy applies: an agent may keep its server busy
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil:
-		n.Problem = err.Error()
-		return n, nil //nolint:nilerr // the network says it
-	}
-	n.Up, n.Open, n.Sent, n.Received, n.Denied = true, status.Open, status.Sent, status.Received, status.Denied
-	return n, nil
+	return n.With(ctx, status, err)
 }
 
 // names says whether programs in a sandbox that know no proxy can connect to names; "" where it has

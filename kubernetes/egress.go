@@ -268,15 +268,7 @@ func (d *Driver) Network(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Netw
 	}
 	status, err := d.applied(ctx, policyTime, r.Token, conf.Generation)
 	n.Names = d.names(ctx, s, r) // not before the policy applies: an agent may keep its server busy
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil:
-		n.Problem = err.Error()
-		return n, nil //nolint:nilerr // the network says it
-	}
-	n.Up, n.Open, n.Sent, n.Received, n.Denied = true, status.Open, status.Sent, status.Received, status.Denied
-	return n, nil
+	return n.With(ctx, status, err)
 }
 
 // names says whether programs in a sandbox that know no proxy can connect to names.

@@ -107,6 +107,19 @@ func NetworkOf(c *egress.Conf) *Network {
 	return &Network{Policy: c.Policy.WithoutValues(), Private: c.Private, Generation: c.Generation}
 }
 
+// With adds the status of the egress proxy to n, or the error of asking for it unless ctx ended.
+func (n *Network) With(ctx context.Context, s egress.Status, err error) (*Network, error) {
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		n.Problem = err.Error()
+	default:
+		n.Up, n.Open, n.Sent, n.Received, n.Denied = true, s.Open, s.Sent, s.Received, s.Denied
+	}
+	return n, nil
+}
+
 // namesTime is how long a server may take to say whether it resolves names.
 const namesTime = 2 * time.Second
 
