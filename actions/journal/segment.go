@@ -58,7 +58,7 @@ func (d dir) make(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// append writes at the end. What a failed write left is overwritten by the next.
+// append writes at the end. The bytes of a failed write are overwritten by the next.
 func (s *segment) append(p []byte) error {
 	if s.file == nil {
 		return fs.ErrClosed

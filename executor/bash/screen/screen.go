@@ -1,5 +1,5 @@
-// Package screen is a terminal emulator for output that is read as text: what a
-// person would have seen, with the lines that left the top.
+// Package screen is a terminal emulator for output that is read as text: the
+// screen of a person, with the lines that left the top.
 package screen
 
 import (

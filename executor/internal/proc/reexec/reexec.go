@@ -1,5 +1,5 @@
-// Package reexec is the other half of [proc.Start]: what a copy of this program
-// does before it is another one.
+// Package reexec is the other half of [proc.Start]: the work of a copy of this program
+// before it is another one.
 //
 // It is a package of its own, and does without package strings, because Go sets
 // packages up in the order of their imports: so it is done before the libraries
