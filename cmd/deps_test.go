@@ -53,6 +53,7 @@ func TestDeps(t *testing.T) {
 				{"github.com/santhosh-tekuri/jsonschema", "schemas are for tests"},
 				{"go.yaml.in/", "the specification is embedded as it is and read by tests"},
 				{"testing", "tests are not shipped"},
+				{"runtime/pprof", "without it the runtime keeps no profile of the memory"},
 				{"text/template", "with it the linker keeps all methods of all types"},
 				{"github.com/xuri/", "its tables and regular expressions would be made at each start"},
 			},

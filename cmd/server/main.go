@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -40,8 +39,6 @@ import (
 func main() {
 	// Whatever the launcher left open is not the commands' business.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
-	// The table for profiles of memory, which nothing shows, takes more memory than its entries.
-	runtime.MemProfileRate = 0
 	if os.Getenv("GOGC") == "" {
 		// The heap is small and actions are short: collecting half as often makes
 		// large ones faster, and the server gives memory back when it is idle.
