@@ -641,12 +641,15 @@ func (sh *shell) emptyBegins(message []byte) (n int, found bool, err error) {
 	sh.emptying.Lock()
 	defer sh.emptying.Unlock()
 	data := sh.seen[:0]
-	for err == nil && len(data) < maxPipe {
-		data = slices.Grow(data, 512)
-		var n int
-		n, err = files.ReadNow(sh.begins, data[len(data):cap(data)])
-		data = data[:len(data)+n]
-	}
+	err = terminal.Control(sh.begins, func(fd int) (err error) {
+		for err == nil && len(data) < maxPipe {
+			data = slices.Grow(data, 512)
+			var n int
+			n, err = files.Read(uintptr(fd), data[len(data):cap(data)])
+			data = data[:len(data)+n]
+		}
+		return err
+	})
 	sh.seen = data
 	if cap(data) > maxKept {
 		sh.seen = nil
