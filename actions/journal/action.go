@@ -158,11 +158,13 @@ func (a *Action) intent(dst []byte, kind recordKind) []byte {
 }
 
 // record writes records of the action. The caller holds mu.
-func (a *Action) record(p []byte) {
+func (a *Action) record(p []byte) (place, bool) {
 	a.j.buf = p[:0]
-	if _, _, err := a.j.write(a.j.log, a, p); err == nil {
+	segment, at, err := a.j.write(a.j.log, a, p)
+	if err == nil {
 		a.recorded = true
 	}
+	return place{segment: segment, at: at}, err == nil
 }
 
 // move changes the state. The caller holds mu.
@@ -247,11 +249,15 @@ func (a *Action) finish(state State, outcome uint8, result []byte) {
 	if len(a.own) > 0 {
 		p = a.lengths(p)
 	}
-	if a.j.text != a.j.log { // the result and the changes stay in memory
-		a.finishText(nil, record{kind: kindResult, n: a.n}, result)
+	before := len(p)
+	if a.j.text != a.j.log { // the result stays in memory
+		if s, at, err := a.j.write(a.j.text, a, appendRecord(nil, record{kind: kindResult, n: a.n}, result)); err == nil {
+			a.result, a.hasResult = place{segment: s, at: at}, len(result) > 0
+		}
 		a.record(appendRecord(p, ended, nil))
-	} else {
-		a.finishText(p, ended, result)
+	} else if at, ok := a.record(appendRecord(p, ended, result)); ok {
+		at.at += int64(before)
+		a.result, a.hasResult = at, len(result) > 0
 	}
 	if cap(a.j.buf) > 1<<20 { // one large result does not make the journal large
 		a.j.buf = nil
@@ -262,26 +268,6 @@ func (a *Action) finish(state State, outcome uint8, result []byte) {
 	a.wake()
 	a.j.forgetSome(a)
 	a.syncAndUnlock()
-}
-
-// finishText writes the records p, then the changes and the result under a header. The caller holds mu.
-func (a *Action) finishText(p []byte, head record, result []byte) {
-	before := int64(len(p))
-	if a.change != nil {
-		p = a.j.appendChange(p, a.change)
-	}
-	changed := int64(len(p))
-	p = appendRecord(p, head, result)
-	a.j.buf = p[:0]
-	s, at, err := a.j.write(a.j.text, a, p)
-	if err != nil {
-		return
-	}
-	a.recorded = a.recorded || a.j.text == a.j.log
-	a.result, a.hasResult = place{segment: s, at: at + changed}, len(result) > 0
-	if a.change != nil {
-		a.j.listChange(a.change, s, at+before)
-	}
 }
 
 // lengths appends a record without output for each stream, by which the length of the

@@ -40,16 +40,19 @@ type change struct {
 	age           age     // of the journal
 	holder        *Action // whose files it is in: of the action n, or of no action
 	at            place
-	data          []byte // before it is written
 }
 
-// Change records the changes by the action, once, before its end, with which they are written.
+// Change records the changes by the action, once, before its end.
 func (a *Action) Change(state uint64, data []byte) {
 	a.j.mu.Lock()
 	defer a.j.mu.Unlock()
-	if !a.gone && !a.state.Ended() && a.change == nil {
-		a.change = a.j.newChange(a, state, data)
+	if a.gone || a.state.Ended() || a.change != nil {
+		return
 	}
+	if !a.recorded {
+		a.record(a.intent(a.j.buf[:0], kindReserved))
+	}
+	a.change = a.j.recordChange(a, state, data)
 }
 
 // SetEffect says whether the action changed anything. It is recorded with the end.
@@ -64,7 +67,7 @@ func (a *Action) Changed() (Change, bool) {
 	a.j.mu.Lock()
 	c := a.change
 	a.j.mu.Unlock()
-	if c == nil || c.at.segment == nil {
+	if c == nil {
 		return Change{}, false
 	}
 	change, err := a.j.readChange(c)
@@ -75,10 +78,7 @@ func (a *Action) Changed() (Change, bool) {
 func (j *Journal) Note(state uint64, data []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	c := j.newChange(&Action{j: j}, state, data)
-	if s, at, err := j.write(j.text, c.holder, j.appendChange(nil, c)); err == nil {
-		j.listChange(c, s, at)
-	}
+	j.recordChange(&Action{j: j}, state, data)
 	j.forgetSome(nil)
 }
 
@@ -113,19 +113,22 @@ func (j *Journal) findChange(seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(j.changes, seq, func(c *change, seq uint64) int { return cmp.Compare(c.seq, seq) })
 }
 
-func (j *Journal) newChange(holder *Action, state uint64, data []byte) *change {
-	return &change{n: holder.n, state: state, time: time.Now().UnixNano(), age: j.age(), holder: holder, data: data}
+// recordChange writes a change and lists it; nil where it cannot be written. The caller holds mu.
+func (j *Journal) recordChange(holder *Action, state uint64, data []byte) *change {
+	c := &change{seq: j.lastChange + 1, n: holder.n, state: state, holder: holder}
+	c.time, c.age = time.Now().UnixNano(), j.age()
+	r := record{kind: kindChange, n: c.n, at: c.time, inner: int64(state), seq: c.seq} //nolint:gosec // it counts from 1
+	s, at, err := j.write(j.text, holder, appendRecord(nil, r, data))
+	if err != nil {
+		return nil
+	}
+	c.at = place{segment: s, at: at}
+	j.listChange(c)
+	return c
 }
 
-// appendChange appends the record of a change, which is the next one. The caller holds mu.
-func (j *Journal) appendChange(p []byte, c *change) []byte {
-	c.seq = j.lastChange + 1
-	return appendRecord(p, record{kind: kindChange, n: c.n, at: c.time, inner: int64(c.state), seq: c.seq}, c.data) //nolint:gosec // it counts from 1
-}
-
-// listChange puts a change that was written at the end of the list. The caller holds mu.
-func (j *Journal) listChange(c *change, s *segment, at int64) {
-	c.at, c.data = place{segment: s, at: at}, nil
+// listChange puts a change at the end of the list. The caller holds mu.
+func (j *Journal) listChange(c *change) {
 	j.changes = append(j.changes, c)
 	if c.n == 0 {
 		j.loose++
@@ -200,9 +203,10 @@ func (j *loader) applyChange(s *segment, r record, at int64) {
 		}
 	}
 	c := &change{seq: r.seq, n: r.n, state: uint64(r.inner), time: r.at, age: j.loaded, holder: holder} //nolint:gosec // never negative
+	c.at = place{segment: s, at: at}
 	if r.n > 0 {
 		holder.change, holder.effect = c, EffectSome
 	}
 	holder.hold(s)
-	j.listChange(c, s, at)
+	j.listChange(c)
 }

@@ -39,16 +39,11 @@ func TestChangesSurvive(t *testing.T) {
 	for _, noText := range []bool{false, true} {
 		cfg := journal.Config{Dir: filepath.Join(t.TempDir(), "journal"), NoText: noText}
 		j := open(t, cfg)
-		end(t, j, "none", journal.EffectNone, 0, "")
-		without := j.Stats().Writes
 		end(t, j, "a", journal.EffectSome, 2, "one")
-		if writes := j.Stats().Writes; writes != 2*without {
-			t.Errorf("an action with changes takes %d writes, one without %d", writes-without, without)
-		}
 		j.Note(3, []byte("outside"))
 		end(t, j, "b", journal.EffectNone, 0, "")
 		end(t, j, "c", journal.EffectSome, 4, strings.Repeat("x", 100<<10))
-		want := "3:4:s4:" + strings.Repeat("x", 100<<10) + " 2:0:s3:outside 1:2:s2:one"
+		want := "3:3:s4:" + strings.Repeat("x", 100<<10) + " 2:0:s3:outside 1:1:s2:one"
 		if got := changed(j); got != want {
 			t.Errorf("got %.100s", got)
 		}
@@ -79,7 +74,7 @@ func TestChangesSurvive(t *testing.T) {
 			}
 		}
 		if a, _ := j.Lookup("a"); !noText {
-			if c, ok := a.Changed(); !ok || string(c.Data) != "one" || c.N != 2 || c.Time.IsZero() {
+			if c, ok := a.Changed(); !ok || string(c.Data) != "one" || c.N != 1 || c.Time.IsZero() {
 				t.Errorf("got %+v, %t", c, ok)
 			}
 			if got := j.LastState(); got != 4 {
