@@ -22,13 +22,13 @@ func (n *node) cloneName() store.Sum { return store.CloneName(fmt.Appendf(nil, "
 
 func (t *Tracker) large(n *node) bool { return n.regular() && n.attr.size > t.cfg.MaxFile }
 
-// clonable reports whether a file of so many bytes may be kept as a clone.
-func (t *Tracker) clonable(size int64) bool {
-	return t.clones.Load() && size <= t.cfg.Store.Stats().CloneBound
+// clonable reports whether a large file may be kept as a clone.
+func (t *Tracker) clonable(n *node) bool {
+	return t.clones.Load() && !n.unclonable.Load() && n.attr.size <= t.cfg.Store.Stats().CloneBound
 }
 
 // tryClones finds out whether large files can be cloned: into a file without a name, which is made in the open root. Where none can be
-// made the first large file will tell.
+// made each large file will tell.
 func (t *Tracker) tryClones() bool {
 	if t.cfg.Store == nil || t.distrusted != "" || t.tick < 0 {
 		return false
@@ -56,7 +56,7 @@ func (t *Tracker) openLarge(fd int, n *node) (*os.File, error) {
 	return t.openUnchanged(fd, n.name, &n.attr)
 }
 
-// keepLarge keeps a clone of a large file. The kernel first writes to the disk what the file was given last, while steps go on.
+// keepLarge keeps a clone of a large file. One that cannot be cloned is left out.
 func (t *Tracker) keepLarge(k taken) error {
 	defer func() { _ = k.file.Close() }()
 	n := k.w.n
@@ -65,16 +65,13 @@ func (t *Tracker) keepLarge(k taken) error {
 		return nil
 	}
 	if !t.cfg.Store.Has(name) {
-		_ = unix.SyncFileRange(int(k.file.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER) // without the lock of the file, which the clone takes
 		clone, err := t.cfg.Store.Clone(k.file, n.attr.size)
 		switch {
-		case errors.Is(err, store.ErrNoClones):
-			t.clones.Store(false)
-			return nil
-		case errors.Is(err, store.ErrTooLarge):
-			return nil
-		case err != nil:
+		case errors.Is(err, store.ErrFull):
 			return err
+		case err != nil: // also of this file alone: one without copy on write, of another layer, used for swap
+			n.unclonable.Store(true)
+			return nil
 		}
 		t.reclaiming.RLock()
 		defer t.reclaiming.RUnlock()
@@ -85,7 +82,9 @@ func (t *Tracker) keepLarge(k taken) error {
 			return errors.Join(err, clone.Discard())
 		}
 	}
-	n.hash.CompareAndSwap(nil, &name)
+	if old := n.hash.Load(); old == nil || store.IsClone(*old) && !t.cfg.Store.Has(*old) {
+		n.hash.CompareAndSwap(old, &name)
+	}
 	return nil
 }
 
@@ -99,7 +98,7 @@ func (t *Tracker) largeFit() bool {
 		for _, k := range n.kids {
 			if k.isDir() {
 				visit(k)
-			} else if t.large(k) && t.clonable(k.attr.size) {
+			} else if t.large(k) && t.clonable(k) {
 				room -= k.attr.size
 			}
 		}

@@ -283,23 +283,94 @@ func TestLargeSparse(t *testing.T) {
 	}
 }
 
-// Where the file system is not known to clone nothing, the first large file tells.
-func TestLargeUnknown(t *testing.T) {
+// A large file that cannot be cloned, such as one without copy on write, is left out alone.
+func TestLargeRefused(t *testing.T) {
 	t.Parallel()
 	dir, cfg := clonable(t)
-	cfg.Store = openStore(t, store.Config{Dir: filepath.Join(t.TempDir(), "contents"), Clone: func(_, src int) error {
-		if path, err := os.Readlink(fmt.Sprint("/proc/self/fd/", src)); err != nil || filepath.Dir(path) == dir {
+	cfg.MaxFile = 1 << 20
+	refused := filepath.Join(dir, "a-image")
+	clone := testhelp.Cloner(t, t.TempDir())
+	if clone == nil {
+		clone = unix.IoctlFileClone
+	}
+	cfg.Store = openStore(t, store.Config{Dir: filepath.Join(t.TempDir(), "contents"), Clone: func(dst, src int) error {
+		if name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", src)); err != nil || name == refused {
 			return errors.Join(unix.EXDEV, err)
 		}
-		return nil
+		return clone(dst, src)
 	}})
-	do(t, dir, "write a 1\nwrite b 2")
+	fill(t, refused, 'a', 3<<20)
+	fill(t, filepath.Join(dir, "z-large"), 'a', 3<<20)
+	tracker, before := undoable(t, cfg)
+	if n, paths := tracker.Missing(before); n != 1 || len(paths) != 1 || paths[0] != "a-image" {
+		t.Errorf("%d files are missing: %q", n, paths)
+	}
+	if _, why, err := tracker.ReadFile(before, "a-image"); !errors.Is(err, store.ErrNotKept) || why != changes.ContentLarge {
+		t.Errorf("got %q and %v, want %s", why, err, changes.ContentLarge)
+	}
+	do(t, dir, "rm a-image")
+	do(t, dir, "rm z-large")
+	if r := restore(t, tracker, before, changes.RestoreOptions{}); !strings.Contains(refusals(r), "a-image") || strings.Contains(refusals(r), "z-large") {
+		t.Errorf("refused are %q", refusals(r))
+	}
+}
+
+// A store by a mapping to a page that was not written back shows in no time, so that the content of neither state is certain.
+func TestLargeMapped(t *testing.T) {
+	t.Parallel()
+	dir, cfg := limited(t, 0)
+	path := filepath.Join(dir, "large")
+	fill(t, path, 'a', 3<<20)
+	mapped := mapFile(t, path)
+	mapped[0] = 'A'
 	tracker := track(t, cfg)
-	state := step(t, tracker)
-	for _, want := range []changes.Content{changes.ContentPending, changes.ContentLarge} {
-		if _, why, err := tracker.ReadFile(state, "b"); !errors.Is(err, store.ErrNotKept) || why != want || tracker.Clones() != (want == changes.ContentPending) {
-			t.Errorf("got %s (%v), want %s", why, err, want)
+	next := func() *changes.State {
+		s, err := tracker.Step(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
 		}
-		keep(t, tracker)
+		return s
+	}
+	next()
+	first := next()
+	mapped[0] = 'B'
+	keep(t, tracker)
+	second := next()
+	if c := changes.Compare(first, second, changes.Limits{}); facts(c) == "" {
+		t.Error("the changes are exact, and none")
+	}
+	if f, err := tracker.OpenLarge(first, "large"); err == nil {
+		t.Error("a clone of B is the content of the first state")
+		_ = f.Close()
+	}
+}
+
+// A file that was restored, and whose clone was lost since, is kept again.
+func TestLargeLost(t *testing.T) {
+	t.Parallel()
+	dir, cfg := limited(t, 0)
+	fill(t, filepath.Join(dir, "large"), 'a', 3<<20)
+	tracker, before := undoable(t, cfg)
+	do(t, dir, "rm large")
+	if r := restore(t, tracker, before, changes.RestoreOptions{}); refusals(r) != "" {
+		t.Fatal(refusals(r))
+	}
+	now := step(t, tracker)
+	keep(t, tracker)
+	f, err := tracker.OpenLarge(now, "large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err := errors.Join(err, f.Close(), os.Truncate(name, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := tracker.OpenLarge(now, "large"); err == nil {
+		t.Errorf("the damaged clone %s was opened", f.Name())
+	}
+	now = step(t, tracker)
+	keep(t, tracker)
+	if n, paths := tracker.Missing(now); n != 0 {
+		t.Errorf("%d files are missing: %q", n, paths)
 	}
 }

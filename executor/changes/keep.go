@@ -193,7 +193,7 @@ func (t *Tracker) content(n *node, present bool) Content {
 		return ContentKept
 	case hash != nil && t.cfg.Store != nil && t.cfg.Store.Has(*hash):
 		return ContentKept
-	case t.large(n) && !t.clonable(n.attr.size):
+	case t.large(n) && !t.clonable(n):
 		return ContentLarge
 	case present:
 		return ContentPending
@@ -289,6 +289,8 @@ func (t *Tracker) take(w arrival) (k taken, ok bool) {
 	}
 	switch {
 	case w.n == nil || !w.n.regular() || t.content(w.n, true) != ContentPending:
+	case t.large(w.n) && t.isMapped(member{w.d, name}):
+		return k, false
 	case t.large(w.n):
 		k.file, err = t.openLarge(fd, w.n)
 	default:

@@ -60,6 +60,13 @@ func (t *Tracker) rereadMapped(pids []int) {
 	}
 }
 
+// isMapped reports whether a file may have another content without another time.
+func (t *Tracker) isMapped(m member) bool {
+	_, mapped := t.mapped[m]
+	_, forced := t.forced[m]
+	return mapped || forced
+}
+
 // readMaps adds the files of one process: to t.mapped where they are found by path, otherwise to inos.
 func (t *Tracker) readMaps(pid int, root string, inos map[uint64]struct{}) error {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))

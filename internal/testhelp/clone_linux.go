@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cloner returns what clones files in a directory: nil for the kernel's way, and where the file system does not have that
-// something that copies.
+// Cloner returns a function that clones files in a directory: nil for the kernel's, and where the file system has none one
+// that copies.
 func Cloner(tb testing.TB, dir string) func(dst, src int) error {
 	tb.Helper()
 	src, err := os.CreateTemp(dir, "")

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoClones says that a file system does not let files share what is in them, or is not that of the store.
+// ErrNoClones says that a file system does not share blocks between files, or is not that of the store.
 var ErrNoClones = errors.New("the file cannot be cloned into the store of contents")
 
 const (
-	// cloneMark begins the names of clones, and no SHA-256 that anybody can find a content for.
+	// cloneMark begins the names of clones. No content is known whose SHA-256 begins so.
 	cloneMark   = "no sum, a clone:"
 	clonePrefix = "clone-"
 	// newPrefix begins the names of files that were not kept yet.
@@ -54,6 +54,8 @@ func (s *Store) Clone(file *os.File, size int64) (*Clone, error) {
 	if err := c.reserve(); err != nil {
 		return nil, err
 	}
+	// The clone waits for the disk with the lock of the file, on which its writers and steps would wait.
+	_ = unix.SyncFileRange(int(file.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
 	f, err := s.root.OpenFile(c.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
 		err = errors.Join(s.CloneTo(int(f.Fd()), file), f.Close())
@@ -138,17 +140,21 @@ func (s *Store) OpenClone(name Sum, size int64) (*os.File, error) {
 	if _, ok := s.clones[name]; !ok || s.closed {
 		return nil, ErrNotKept
 	}
-	f, err := s.root.OpenFile(cloneFile(name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err == nil {
-		if info, failed := f.Stat(); failed == nil && info.Mode().IsRegular() && info.Size() == size {
-			return f, nil
+	info, err := s.root.Lstat(cloneFile(name))
+	if err == nil && info.Mode().IsRegular() && info.Size() == size {
+		f, err := s.root.OpenFile(cloneFile(name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil { // such as for want of descriptors
+			return nil, errors.Join(ErrNotKept, err)
 		}
-		err = errors.Join(errDamaged, f.Close())
+		return f, nil
 	}
-	return nil, errors.Join(ErrNotKept, err, s.removeClone(name))
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		err = errors.Join(errDamaged, err, s.removeClone(name))
+	}
+	return nil, errors.Join(ErrNotKept, err)
 }
 
-// removeClone removes what has the place of a clone. s.mu is held.
+// removeClone removes a clone, or the file in its place. s.mu is held.
 func (s *Store) removeClone(name Sum) error {
 	if err := s.root.RemoveAll(cloneFile(name)); err != nil {
 		return err
@@ -159,7 +165,7 @@ func (s *Store) removeClone(name Sum) error {
 	return nil
 }
 
-// loadClone takes over a file of an earlier process, if it is a clone. What was not kept is removed.
+// loadClone takes over a file of an earlier process, if it is a clone. A clone that was not kept is removed.
 func (s *Store) loadClone(name string) error {
 	text, ok := strings.CutPrefix(name, clonePrefix)
 	if !ok && !strings.HasPrefix(name, newPrefix) {
@@ -168,14 +174,16 @@ func (s *Store) loadClone(name string) error {
 	var sum Sum
 	copy(sum[:], cloneMark)
 	if raw, err := hex.DecodeString(text); err != nil || copy(sum[len(cloneMark):], raw) != len(raw) || cloneFile(sum) != name {
-		return s.root.RemoveAll(name)
+		_ = s.root.RemoveAll(name) // no clone, whatever stays
+		return nil
 	}
 	info, err := s.root.Lstat(name)
 	switch {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return s.root.RemoveAll(name)
+		_ = s.root.RemoveAll(name)
+		return nil
 	}
 	s.clones[sum] = info.Size()
 	s.cloneBytes += info.Size()
