@@ -8,11 +8,14 @@ import (
 	"io"
 	"path"
 	"strings"
+
+	"golang.org/x/net/html/charset"
 )
 
 // archive is an Office document: parts of XML in a zip file.
 type archive struct {
 	parts map[string]*zip.File
+	most  int64 // bytes of a part that are read
 	left  int64 // bytes that may still be read
 }
 
@@ -21,13 +24,19 @@ func openArchive(in io.ReaderAt, size int64) (*archive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it is not a zip archive, as documents of Office are: %w", err)
 	}
-	a := &archive{parts: make(map[string]*zip.File, len(r.File)), left: maxParts}
+	a := &archive{parts: make(map[string]*zip.File, len(r.File)), most: maxPart, left: maxParts}
 	for _, f := range r.File {
-		if name := strings.TrimPrefix(f.Name, "/"); a.parts[name] == nil {
+		if name := partName(f.Name); a.parts[name] == nil {
 			a.parts[name] = f
 		}
 	}
 	return a, nil
+}
+
+// partName returns the name of a part as others are compared with it: without regard to case (ECMA-376, part 2, 6.2.2.3), and
+// with the slashes that some programs write the other way.
+func partName(name string) string {
+	return strings.ToLower(strings.TrimPrefix(strings.ReplaceAll(name, `\`, "/"), "/"))
 }
 
 // handler takes the elements and the text of a part, by names without their prefixes.
@@ -39,7 +48,7 @@ type handler struct {
 
 // walk reads a part. It fails where the part is missing or larger than it may be.
 func (a *archive) walk(name string, h handler) error {
-	f := a.parts[name]
+	f := a.parts[partName(name)]
 	if f == nil {
 		return fmt.Errorf("its part %s is missing", name)
 	}
@@ -48,13 +57,12 @@ func (a *archive) walk(name string, h handler) error {
 		return fmt.Errorf("its part %s: %w", name, err)
 	}
 	defer func() { _ = r.Close() }()
-	bounded := &io.LimitedReader{R: r, N: min(maxPart, a.left)}
-	most := bounded.N
+	most := min(a.most, a.left)
+	bounded := &io.LimitedReader{R: r, N: most}
 	err = walkXML(bounded, h)
 	a.left -= most - bounded.N
 	if bounded.N == 0 && !errors.Is(err, errEnough) {
-		return fmt.Errorf("its part %s is too large: parts have at most %d MiB, and %d MiB together", name, maxPart>>20,
-			maxParts>>20)
+		return fmt.Errorf("its part %s is too large: parts have at most %d MiB, and %d MiB together", name, a.most>>20, maxParts>>20)
 	}
 	if err != nil && !errors.Is(err, errEnough) {
 		return fmt.Errorf("its part %s: %w", name, err)
@@ -64,6 +72,7 @@ func (a *archive) walk(name string, h handler) error {
 
 func walkXML(r io.Reader, h handler) error {
 	d := xml.NewDecoder(r)
+	d.CharsetReader = charset.NewReaderLabel
 	skip := 0 // depth inside of a part for other programs
 	for {
 		token, err := d.Token()
@@ -104,7 +113,7 @@ type relation struct{ kind, target string }
 func (a *archive) relations(part string) (map[string]relation, error) {
 	dir, file := path.Split(part)
 	name := dir + "_rels/" + file + ".rels"
-	if a.parts[name] == nil {
+	if a.parts[partName(name)] == nil {
 		return nil, nil //nolint:nilnil // no links
 	}
 	found := map[string]relation{}

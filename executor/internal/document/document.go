@@ -17,7 +17,7 @@ import (
 const MaxSize = 64 << 20
 
 const (
-	// maxPart is the most bytes of one part of an archive, and maxParts of all.
+	// maxPart is the most bytes of one part of an archive, but for sheets, and maxParts of all.
 	maxPart, maxParts = 64 << 20, 256 << 20
 	// maxPages bounds the pages and slides, and maxColumns the columns of a table.
 	maxPages, maxColumns = 5000, 256

@@ -6,6 +6,8 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -32,19 +34,20 @@ func readXLSX(in io.ReaderAt, size int64, o *output) error {
 	if err != nil {
 		return err
 	}
+	a.most = maxParts // a sheet is one part
 	x := &xlsx{archive: a, o: o}
-	const main = "xl/workbook.xml"
+	main, err := x.part("", "officeDocument", "xl/workbook.xml")
+	if err != nil {
+		return err
+	}
 	links, err := a.relations(main)
 	if err != nil {
 		return err
 	}
-	for _, link := range links {
-		switch part := link.target; {
-		case a.parts[part] == nil: // programs for sheets do without it
-		case link.kind == "sharedStrings":
-			err = x.readTexts(part)
-		case link.kind == "styles":
-			err = x.readStyles(part)
+	for kind, read := range map[string]func(part string) error{"sharedStrings": x.readTexts, "styles": x.readStyles} {
+		part, err := x.part(main, kind, "")
+		if err == nil && a.parts[partName(part)] != nil { // programs for sheets do without it
+			err = read(part)
 		}
 		if err != nil {
 			return err
@@ -73,10 +76,12 @@ func readXLSX(in io.ReaderAt, size int64, o *output) error {
 		if err := o.block("## " + strings.Join(strings.Fields(s.name), " ")); err != nil {
 			return err
 		}
-		if s.kind != "worksheet" || a.parts[s.target] == nil { // a chart, or damage
+		switch x.table = (table{o: o}); {
+		case s.kind != "worksheet" && s.target != "": // a chart
 			err = o.block("This sheet has no cells.")
-		} else {
-			x.table = table{o: o}
+		case a.parts[partName(s.target)] == nil:
+			err = o.block("This sheet is damaged: its part " + s.target + " is missing.")
+		default:
 			err = a.walk(s.target, handler{start: x.start, end: x.end, text: x.text})
 		}
 		if err != nil {
@@ -84,6 +89,17 @@ func readXLSX(in io.ReaderAt, size int64, o *output) error {
 		}
 	}
 	return nil
+}
+
+// part returns the first part of a kind, by their ids, that another one links, or else the usual one.
+func (x *xlsx) part(from, kind, usual string) (string, error) {
+	links, err := x.relations(from)
+	for _, id := range slices.Sorted(maps.Keys(links)) {
+		if links[id].kind == kind {
+			return links[id].target, err
+		}
+	}
+	return usual, err
 }
 
 // readTexts reads the texts that cells share.
@@ -144,7 +160,7 @@ func (x *xlsx) readStyles(part string) error {
 				}
 				format, ok := own[id]
 				if n, err := strconv.Atoi(id); err == nil && !ok {
-					format = builtInDates[n]
+					format = builtInDate(n)
 				}
 				x.layouts = append(x.layouts, dateLayout(format))
 			}
@@ -192,7 +208,7 @@ func (x *xlsx) end(name string) error {
 			x.cells[n-1] = text
 		}
 	case "row":
-		if strings.TrimSpace(strings.Join(x.cells, "")) != "" {
+		if slices.ContainsFunc(x.cells, func(text string) bool { return strings.TrimSpace(text) != "" }) {
 			return x.table.row(x.cells)
 		}
 	}

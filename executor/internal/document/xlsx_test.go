@@ -42,24 +42,47 @@ func TestWorkbook(t *testing.T) {
 	}
 }
 
+// Programs put the parts of a workbook at other places, and write their names in other ways.
+func TestWorkbookPlaces(t *testing.T) {
+	t.Parallel()
+	parts := map[string]string{
+		"_rels/.rels":            `<Relationships><Relationship Id="1" Type="x/officeDocument" Target="/X/Book.xml"/></Relationships>`,
+		"x/book.xml":             `<w xmlns:r="r"><sheet name="A" r:id="a"/><sheet name="B" r:id="b"/></w>`,
+		`x\_rels\book.xml.rels`:  `<R><Relationship Id="a" Type="x/worksheet" Target="s.xml"/><Relationship Id="b" Type="x/worksheet" Target="t.xml"/><Relationship Id="c" Type="x/sharedStrings" Target="SharedStrings.xml"/></R>`,
+		"x/s.xml":                `<?xml version="1.0" encoding="ISO-8859-1"?><s><row><c t="s"><v>0</v></c><c t="str"><v>` + "\xe4" + `</v></c></row></s>`,
+		"x/sharedStrings.xml":    `<sst><si><t>text</t></si></sst>`,
+		"docProps/thumbnail.xml": "",
+	}
+	const want = "## A\n\n| text | ä |\n| --- | --- |\n\n## B\n\nThis sheet is damaged: its part X/t.xml is missing."
+	if page, err := convert(".xlsx", office(parts), 1, -1, 1<<20); err != nil || page.Text != want {
+		t.Errorf("got %q and %v, want %q", page.Text, err, want)
+	}
+}
+
 // Numbers are in full, and dates in the form of ISO 8601, whatever format a sheet has for people.
 func TestSheetNumbers(t *testing.T) {
 	t.Parallel()
 	for format, values := range map[string]map[string]string{
-		"General":             {"12.5": "12.5", "0.30000000000000004": "0.3", "1E+20": "1E+20", "text": "text", "NaN": "NaN"},
-		"0%":                  {"0.125": "0.125"},
-		`#,##0.0 "day"`:       {"-1234567.891": "-1234567.891"},
-		"mm-dd-yy":            {"45000": "2023-03-15", "45000.75": "2023-03-15", "61": "1900-03-01", "59": "1900-02-28", "-1": "-1", "3000000": "3000000"},
-		"yyyy-mm-dd hh:mm:ss": {"1234.567": "1903-05-18 13:36:29", "45351.999999": "2024-03-01 00:00:00"},
-		"dddd, mmmm d":        {"45000": "2023-03-15"},
-		"mmm":                 {"45000": "2023-03-15"},
-		"[$-409]h:mm AM/PM;@": {"0.5": "12:00:00", "0": "00:00:00"},
-		"m/d/yy hh:mm":        {"45000.0625": "2023-03-15 01:30:00"},
-		"mm:ss.0":             {"0.123456789": "02:57:47"},
-		"[h]:mm:ss":           {"2.25": "54:00:00"},
-		`[Red]0.00\d;"s"y`:    {"2.25": "2.25"},
-		`"h`:                  {"2.25": "2.25"},
-		"[h":                  {"2.25": "2.25"},
+		"General":                      {"12.5": "12.5", "0.30000000000000004": "0.3", "1E+20": "1E+20", "12345678901234567": "12345678901234567", "text": "text", "NaN": "NaN"},
+		"0%":                           {"0.125": "0.125"},
+		`#,##0.0 "day"`:                {"-1234567.891": "-1234567.891", "-1234567890123450": "-1234567890123450"},
+		"0.00E+00":                     {"2.25": "2.25"},
+		`[Red]0.00\d;[$€-407] 0!d;_s@`: {"2.25": "2.25"},
+		`"h`:                           {"2.25": "2.25"},
+		"[h":                           {"2.25": "2.25"},
+		"mm-dd-yy":                     {"45000": "2023-03-15", "45000.75": "2023-03-15 18:00:00", "61": "1900-03-01", "59": "1900-02-28", "-1": "-1", "2958465": "9999-12-31", "3000000": "3000000"},
+		"dddd, mmmm d":                 {"45000": "2023-03-15"},
+		"mmm":                          {"45000": "2023-03-15"},
+		`[$-411]ggge"年"m"月"d"日"`:       {"45000": "2023-03-15"},
+		`[=0]"-";dd/mm/yyyy`:           {"45000": "2023-03-15"},
+		"yyyy-mm-dd hh:mm:ss":          {"1234.567": "1903-05-18 13:36:28.8", "45350.9999999999": "2024-02-29 00:00:00"},
+		"m/d/yy hh:mm":                 {"45000.0625": "2023-03-15 01:30:00"},
+		"[$-409]h:mm AM/PM;@":          {"0.5": "12:00:00", "0": "00:00:00", "2.5": "1900-01-02 12:00:00"},
+		`[$-412]AM/PM\ h:mm;@`:         {"0.5": "12:00:00"},
+		`mm"min"ss"s"`:                 {"0.5": "12:00:00"},
+		"mm:ss.0":                      {"0.123456789": "02:57:46.667"},
+		"[h]:mm:ss":                    {"2.25": "54:00:00"},
+		"[ss].00":                      {"0.0012345": "0:01:46.661"},
 	} {
 		for value, want := range values {
 			style := `<numFmts><numFmt numFmtId="170" formatCode="` + html.EscapeString(format) + `"/></numFmts><cellXfs><xf numFmtId="170"/></cellXfs>`
