@@ -19,9 +19,11 @@ const (
 	longestPause = 500 * time.Millisecond
 )
 
-// SandboxMemory is how many bytes of memory the sandbox could use when it was first asked; 0
+// SandboxMemory returns how many bytes of memory the sandbox could use when it was first asked; 0
 // without a limit.
-var SandboxMemory = sync.OnceValue(controlGroup(controlGroupDir).limit)
+func SandboxMemory() uint64 { return sandboxMemory() }
+
+var sandboxMemory = sync.OnceValue(controlGroup(controlGroupDir).limit)
 
 // reclaimer gives memory back to the system soon after requests that took much of it: the
 // kernel ends the largest process first when memory runs out, and the runtime would keep

@@ -472,7 +472,7 @@ func (s *Session) reported(sh *shell, r report) {
 	s.changed()
 }
 
-// verdict says whether the text of a command ran about which a report came.
+// verdict says whether the reported command ran.
 type verdict int
 
 const (
@@ -482,7 +482,8 @@ const (
 	forged            // the report is another process's
 )
 
-// judge reads the begin pipe about c, whose shell seems to have reported r. The caller holds mu of the session.
+// judge returns the verdict on c, whose shell seems to have reported r, and notes in c what the begin pipe says. The
+// caller holds mu of the session.
 func (c *running) judge(sh *shell, r report) verdict {
 	if r.progress.begun < 0 || r.progress.begun >= c.seq {
 		switch {
