@@ -322,7 +322,7 @@ func TestBeginMessageTaken(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can open the begin pipe")
 	}
-	for status, then := range map[int]string{unknown: "pass", 128 + 9: "time.sleep(0.3); os.kill(shell, signal.SIGKILL)"} {
+	for status, then := range map[int]string{unknown: "pass", 128 + 9: `time.sleep(0.3); os.kill(int(os.environ["shell"]), signal.SIGKILL)`} {
 		wait := "sleep 1"
 		if status != unknown {
 			wait = "sleep 5" // the thief ends it
@@ -330,25 +330,29 @@ func TestBeginMessageTaken(t *testing.T) {
 		t.Run(then, func(t *testing.T) {
 			t.Parallel()
 			s := session(t, "/bin/bash")
-			for range 30 {
-				thief := do(t, s, "rm -f log ready armed; export shell=$$; "+inBackground(
-					`shell = int(os.environ["shell"])`,
-					`pipe = os.open(f"/proc/{shell}/fd/12", os.O_RDONLY)`,
-					`open("ready", "w")`,
-					"while message := os.read(pipe, 4096):",
-					` if b"\0" in message and os.path.exists("armed"): `+then,
-				)+"; until [ -e ready ]; do sleep 0.01; done; >armed")
-				if thief.Restarted != "" {
-					continue // it took the message of its own command
-				}
-				r := do(t, s, "echo ran >>log; "+wait)
+			thief := do(t, s, "export shell=$$; "+inBackground(
+				`pipe = os.open("/proc/%s/fd/12" % os.environ["shell"], os.O_RDONLY)`,
+				`open("ready", "w")`,
+				`while not os.path.exists("armed"): time.sleep(0.001)`, // the message of this command is the server's
+				`open("reads", "w")`,
+				"while message := os.read(pipe, 4096):",
+				` if b"\0" in message: `+then,
+			)+"; until [ -e ready ]; do sleep 0.01; done")
+			testhelp.WriteFile(t, filepath.Join(thief.Dir, "armed"), "", 0o600)
+			testhelp.Eventually(t, func() bool {
+				_, err := os.Stat(filepath.Join(thief.Dir, "reads"))
+				return err == nil
+			}, "the thief reads")
+			for try := range 30 {
+				log := fmt.Sprintf("log%d", try)
+				r := do(t, s, "echo ran >>"+log+"; "+wait)
 				if r.Status == 0 && r.Restarted == "" {
 					continue // the server was faster
 				}
 				if r.Status != status || r.Restarted == "" {
 					t.Errorf("got status %d, restarted %q, want %d and a new shell", r.Status, r.Restarted, status)
 				}
-				if r := do(t, s, "cat log"); r.Output != "ran" {
+				if r := do(t, s, "cat "+log); r.Output != "ran" {
 					t.Errorf("got %q, want that the command ran once", r.Output)
 				}
 				return
