@@ -84,7 +84,8 @@ func (e *Executor) reclaim() error {
 	if !channel.Closed(w.first) || w.states == nil {
 		return errStatesUnknown
 	}
-	return w.states.Reclaim()
+	_, err := w.states.Reclaim()
+	return err
 }
 
 // openContents returns the store for contents of the workspace, or nil and why there is none.

@@ -249,6 +249,39 @@ func TestLargeBound(t *testing.T) {
 	}
 }
 
+// Clones of states that are forgotten give way to those of the present also where not all of these have room.
+func TestLargeCrowded(t *testing.T) {
+	t.Parallel()
+	dir, cfg := limited(t, 9<<20)
+	tracker := track(t, cfg)
+	states := openStates(t, tracker, changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states"), MaxStates: 2})
+	var last *changes.State
+	for i := range 4 {
+		for k := range 5 {
+			fill(t, filepath.Join(dir, fmt.Sprint("f", k)), byte('a'+i), 2<<20)
+		}
+		last = step(t, tracker)
+		states.Add(last)
+	}
+	for range 3 {
+		capture(t, states)
+		do(t, dir, "write small 1")
+		states.Add(step(t, tracker))
+	}
+	for k := range 5 {
+		fill(t, filepath.Join(dir, fmt.Sprint("f", k)), 'z', 2<<20)
+	}
+	for range 3 { // the states with the other contents are forgotten
+		do(t, dir, "write small 2")
+		last = step(t, tracker)
+		states.Add(last)
+	}
+	capture(t, states)
+	if n, paths := tracker.Missing(last); n != 1 {
+		t.Errorf("%d of 5 large files are missing: %q", n, paths)
+	}
+}
+
 // A sparse file above the bound is a fact alone, and a large one is copied with its holes where the file system of the root is another one
 // by now.
 func TestLargeSparse(t *testing.T) {

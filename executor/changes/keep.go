@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,10 +52,13 @@ const (
 	keptFiles   = 200
 )
 
+// errLargeBound says that the large files of the last state alone have no room, so that it helps to forget no other state.
+var errLargeBound = errors.New("the large files have more bytes than their bound")
+
 // KeepContents keeps the contents and extended attributes of all files of the last state, those that git ignores last, until
 // ctx ends. It lets steps in, and takes half of a processor's time unless hurry is set. What changed since that state is
 // left out, as are files that cannot be read. Those above [Config.MaxFile] are kept as clones, where the file system has that and all of
-// them have room. It fails with [store.ErrFull] where the store has no more room; the state's other contents are kept.
+// them have room. It fails with [store.ErrFull] where the store has no more room, and with errLargeBound; the state's other contents are kept.
 //
 // One call works at a time; a later one waits for its portions.
 func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
@@ -73,7 +77,8 @@ func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
 	p.allBytes.Store(size)
 	p.running.Store(true)
 	defer p.running.Store(false)
-	var full error
+	var full, crowded error
+	fit := sync.OnceValue(t.largeFit)
 	for len(work) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -81,7 +86,8 @@ func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
 		start := time.Now()
 		rest, err := t.keepPortion(work)
 		switch {
-		case errors.Is(err, store.ErrFull) && work[0].n != nil && t.large(work[0].n) && !t.largeFit(): // whatever states go
+		case errors.Is(err, store.ErrFull) && work[0].n != nil && t.large(work[0].n) && !fit():
+			crowded = errLargeBound
 		case errors.Is(err, store.ErrFull):
 			full = err
 		case err != nil:
@@ -101,7 +107,7 @@ func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
 			}
 		}
 	}
-	return nil
+	return crowded
 }
 
 // unkept returns the files of the last state that are to be kept: ignored files after the others, and large files last.

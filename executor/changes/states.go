@@ -350,6 +350,13 @@ func (s *States) Capture(ctx context.Context, hurry bool) error {
 		kept := slices.Clone(s.all)
 		s.mu.Unlock()
 		err := s.t.KeepContents(ctx, hurry)
+		if errors.Is(err, errLargeBound) { // as many of them have room as there is beside the states that are kept
+			freed, failed := s.Reclaim()
+			if failed == nil && freed > 0 {
+				continue
+			}
+			err = failed
+		}
 		if err == nil {
 			err = s.save(kept, 0)
 		}
@@ -506,12 +513,11 @@ func (s *States) giveWay() (bool, error) {
 	return len(old) > 0 || freed > 0, err
 }
 
-// Reclaim has the store lose what is unused, see [Tracker.Reclaim].
-func (s *States) Reclaim() error {
+// Reclaim has the store lose its unused contents, see [Tracker.Reclaim], and returns how many bytes that freed.
+func (s *States) Reclaim() (freed int64, err error) {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	_, err := s.reclaim()
-	return err
+	return s.reclaim()
 }
 
 // reclaim is Reclaim while s.saving is held.
