@@ -252,10 +252,11 @@ func TestDockerStreams(t *testing.T) {
 	defer watching.Wait()
 	defer stopWatching()
 	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Name: "streams"})
-	var logs bytes.Buffer
-	if err := h.Logs(ctx, s, sandbox.LogOptions{Tail: 5}, &logs, &logs); err != nil || !strings.Contains(logs.String(), "serving") {
-		t.Errorf("Logs: %q, %v", logs.String(), err)
-	}
+	testhelp.Eventually(t, func() bool { // the engine writes them down behind the answers
+		var logs bytes.Buffer
+		err := h.Logs(ctx, s, sandbox.LogOptions{Tail: 5}, &logs, &logs)
+		return err == nil && strings.Contains(logs.String(), "serving")
+	}, "the logs say that the server is serving")
 	err := h.Stats(ctx, s, false, func(st sandbox.Stats) error {
 		if st.Memory == 0 || st.MemoryLimit != 2<<30 || st.Pids < 2 {
 			t.Errorf("Stats: got %+v", st)
