@@ -93,9 +93,8 @@ func unblock(slave int) error {
 // where a command left others behind (a killed editor, stty raw, TIOCEXCL, chmod),
 // and drops typed text that was not read: it was meant for the command that has
 // ended, and must not answer the question of another. The kernel takes text
-// written to the master to the other side at its leisure: the first call drops
-// text still on its way, the second text that has arrived. Without typed, nothing is
-// on its way.
+// written to the master to the other side at its leisure: the flush drops text on its
+// way and text that has arrived, and with typed the master drops its part too.
 //
 // It returns the id of the session whose controlling terminal this is; its keys reach no
 // other. An error says that commands can no longer use the terminal.
@@ -106,6 +105,9 @@ func (t *pty) restore(typed bool, size unix.Winsize, user *identity.User) (sessi
 		}
 		if err := unix.IoctlSetInt(fd, unix.TIOCNXCL, 0); err != nil {
 			return os.NewSyscallError("TIOCNXCL", err)
+		}
+		if err := unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH); err != nil {
+			return os.NewSyscallError("TCFLSH", err)
 		}
 		return t.restoreOwner(fd, user)
 	})
@@ -119,8 +121,10 @@ func (t *pty) restore(typed bool, size unix.Winsize, user *identity.User) (sessi
 		if t.locks {
 			_ = unix.IoctlSetTermios(fd, unix.TIOCSLCKTRMIOS, &unix.Termios{})
 		}
-		if err := unix.IoctlSetTermios(fd, unix.TCSETSF, &t.modes); err != nil {
-			return os.NewSyscallError("TCSETSF", err)
+		// Not TCSETSF: it waits for a program that is writing, for as long as its output is not read, and with a signal for
+		// this thread Linux 6.18 never returns from that wait.
+		if err := unix.IoctlSetTermios(fd, unix.TCSETS, &t.modes); err != nil {
+			return os.NewSyscallError("TCSETS", err)
 		}
 		if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size); err != nil {
 			return os.NewSyscallError("TIOCSWINSZ", err)
