@@ -57,8 +57,8 @@ var errLargeBound = errors.New("the large files have more bytes than their bound
 
 // KeepContents keeps the contents and extended attributes of all files of the last state, those that git ignores last, until
 // ctx ends. It lets steps in, and takes half of a processor's time unless hurry is set. What changed since that state is
-// left out, as are files that cannot be read. Those above [Config.MaxFile] are kept as clones, where the file system has that and all of
-// them have room. It fails with [store.ErrFull] where the store has no more room, and with errLargeBound; the state's other contents are kept.
+// left out, as are files that cannot be read. Those above [Config.MaxFile] are kept as clones, where the file system has that and as far
+// as they have room. It fails with [store.ErrFull] where the store has no more room, and with errLargeBound; the state's other contents are kept.
 //
 // One call works at a time; a later one waits for its portions.
 func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
