@@ -22,6 +22,7 @@ import (
 	"github.com/actiond/actiond/api/tools"
 	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/processors"
 )
 
 // Executor carries out actions and has their sessions. All methods may be called
@@ -165,6 +166,8 @@ type Config struct {
 	// ResolverAddress is the address of the resolver, where the claim asks for one. Default
 	// [front.ResolverAddress].
 	ResolverAddress string
+	// Processors is told of each request; nil: the runtime uses all processors.
+	Processors *processors.Governor
 	// Version is in /server_info and in the metrics.
 	Version string
 	// TempDir is where uploads are buffered: a state directory, which the agent
@@ -338,7 +341,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	})
 	base, stopWaiting := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopWaiting(nil)
-	srv := httpserver.NewServer(base, s, maxHeader, s.log)
+	srv := httpserver.NewServer(base, s.cfg.Processors.Handler(s), maxHeader, s.log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(httpserver.LimitListener(l, maxConns)) }()
 	select {

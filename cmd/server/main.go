@@ -33,6 +33,7 @@ import (
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/memfile"
+	"github.com/actiond/actiond/internal/processors"
 	"github.com/actiond/actiond/server"
 )
 
@@ -226,6 +227,7 @@ func serve(
 	exec := up.exec
 	cfg := serverConfig(opts, exec, user)
 	cfg.Journal, cfg.Temps, cfg.Logger = actions, temps, logger
+	cfg.Processors = governor()
 	if up.memory == nil && cfg.NoUpgrade == "" {
 		var err error
 		if up.memory, err = memfile.New(); err != nil {
@@ -273,8 +275,11 @@ func serve(
 	return errors.Join(failed, err)
 }
 
-// serverConfig returns how a server uses the executor. The journal, the list of temporary files and
-// the logger are missing in it.
+// governor is that of this process.
+var governor = sync.OnceValue(processors.New)
+
+// serverConfig returns how a server uses the executor. The journal, the list of temporary files, the logger and
+// the governor are missing in it.
 func serverConfig(opts *options, exec *executor.Executor, user *identity.User) server.Config {
 	var owner *server.Owner
 	if c := user.Credential(); c != nil {
