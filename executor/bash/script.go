@@ -114,17 +114,19 @@ func (d dialect) eval(text, file string) string {
 // does not work, or the terminal cannot be opened, the text is not run, and
 // progressVar keeps its value.
 func (d dialect) command(token string, seq int64, text string, status int, terminal string) string {
-	// First try whether eval works and, for a POSIX shell, the terminal opens.
+	// First try whether eval works and the terminal opens.
 	n := strconv.FormatInt(seq, 10)
 	try, begin := d.eval("", terminal), progressVar+"="+n
+	begins, to := d.call+`printf '\0%s\0%s\0' `+token+" "+n, " >&2"
 	if status != 0 {
 		begin += fmt.Sprintf(`$(\exit %d)`, status)
 	}
 	run := d.eval(text, terminal)
 	if d.isBash {
+		// The message has the redirections that the text will have: it is sent only where these can be done.
+		try, to, begin = d.call+"eval -- ''", " <>"+terminal+" >&2 2>&1", ""
 		// The assignment is in a redirection that does nothing else: they are done one
 		// after the other, so it happens only where the others could be done.
-		try, begin = try+" <&0", ""
 		run += ` <&"$((` + progressVar + "=" + n + `,0))"`
 		if status != 0 { // this way needs no process
 			begin = fmt.Sprintf(`\builtin . /dev/stdin <<<'return %d'`, status)
@@ -137,8 +139,7 @@ func (d dialect) command(token string, seq int64, text string, status int, termi
 	case begin != "":
 		run = begin + " && " + run
 	}
-	begins := d.call + `printf '\0%s\0%s\0' ` + token + " " + n + " >&2"
-	return try + " && " + begins + " && " + run + "; " + d.ask(token, seq)
+	return try + " && " + begins + to + " && " + run + "; " + d.ask(token, seq)
 }
 
 // beginMessage is the message of the shell on the begin pipe before command number seq.
