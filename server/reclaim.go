@@ -12,6 +12,9 @@ import (
 const (
 	// largeHeap is above the heap of a server with small requests alone.
 	largeHeap = 20 << 20
+	// busyHeap is how much a server keeps that collects it again and again: a series of requests
+	// of a megabyte takes a third longer where each has to take its pages from the system again.
+	busyHeap = 2 * largeHeap
 	// reclaimPause is between the end of a large request and giving its memory back.
 	reclaimPause = 250 * time.Millisecond
 	// longestPause is between two times, however long the first one took: the memory of a
@@ -28,22 +31,39 @@ var sandboxMemory = sync.OnceValue(controlGroup(controlGroupDir).limit)
 // reclaimer gives memory back to the system soon after requests that took much of it: the
 // kernel ends the largest process first when memory runs out, and the runtime would keep
 // freed memory for minutes.
-type reclaimer struct{ active, missed atomic.Bool }
+type reclaimer struct {
+	active, missed atomic.Bool
+	usage          func() heapUsage
+	give           func()
+}
+
+// heapUsage is what the runtime has from the system, in bytes, and how often it collected by itself.
+type heapUsage struct{ held, collections uint64 }
 
 // after is called at the end of requests and actions. Giving back takes a fiftieth of one
 // processor's time, and more only where that is less than twice a second.
 func (r *reclaimer) after() {
-	if heldMemory() <= largeHeap {
+	u := r.usage()
+	if u.held <= largeHeap {
 		return
 	}
 	r.missed.Store(true)
-	if !r.active.CompareAndSwap(false, true) {
-		return
+	if r.active.CompareAndSwap(false, true) {
+		r.await(u)
 	}
+}
+
+// await gives memory back after a pause in which the runtime, which was seen before, collects
+// none: until then it is in use, unless it is more than busyHeap.
+func (r *reclaimer) await(before heapUsage) {
 	time.AfterFunc(reclaimPause, func() {
+		if now := r.usage(); now.collections != before.collections && now.held <= busyHeap {
+			r.await(now)
+			return
+		}
 		r.missed.Store(false)
 		begun := time.Now()
-		giveBack()
+		r.give()
 		time.AfterFunc(min(max(reclaimPause, 50*time.Since(begun)), longestPause), func() {
 			r.active.Store(false)
 			if r.missed.Load() {
@@ -59,9 +79,10 @@ func giveBack() {
 	debug.FreeOSMemory()
 }
 
-// heldMemory is how many bytes the runtime has from the system.
-func heldMemory() uint64 {
-	samples := [...]runtimemetrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+func runtimeUsage() heapUsage {
+	samples := [...]runtimemetrics.Sample{
+		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}, {Name: "/gc/cycles/automatic:gc-cycles"},
+	}
 	runtimemetrics.Read(samples[:])
-	return samples[0].Value.Uint64() - samples[1].Value.Uint64()
+	return heapUsage{samples[0].Value.Uint64() - samples[1].Value.Uint64(), samples[2].Value.Uint64()}
 }

@@ -288,6 +288,7 @@ func New(cfg Config) *Server {
 		hungUp:    make(chan struct{}),
 		heartbeat: heartbeatTime,
 		shares:    actions.NewMemory(cfg.MaxBody),
+		reclaim:   reclaimer{usage: runtimeUsage, give: giveBack},
 	}
 	if cfg.Key != "" {
 		s.owner.set(cfg.Key, "")
