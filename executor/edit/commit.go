@@ -16,6 +16,13 @@ func (e *Editor) apply(
 	if err != nil {
 		return Result{}, err
 	}
+	return e.applied(p, f, t, raw, view, diff, tell)
+}
+
+// applied is apply for the new bytes of the file and their view.
+func (e *Editor) applied(
+	p place, f *file, t *text, raw []byte, view string, diff func(path, before, after string) string, tell func(diff, view string) string,
+) (Result, error) {
 	r, err := e.replaceFile(p, f, raw, f.info.Mode())
 	if err != nil {
 		return Result{}, err

@@ -143,18 +143,20 @@ func (e *Editor) writeAt(c Command, content string, start, end int) (Result, err
 		return Result{}, refuse(CodeInvalidRange, "Invalid range for writing to %s: start=%d, end=%d. Lines are counted from 0, "+
 			"start <= end, end is not included and -1 means to the end; start -1 appends.", shown, start, end)
 	}
-	if !c.exact {
-		content += "\n"
-	}
 	if !p.exists() {
-		r, err := e.createFile(p, []byte(content), creation{mode: 0o664, exact: true})
+		end := "\n"
+		if c.exact {
+			end = ""
+		}
+		data := []byte(content + end)
+		r, err := e.createFile(p, data, creation{mode: 0o664, exact: true})
 		switch {
 		case err != nil:
 			return Result{}, err
 		case c.exact:
-			r.Diff = patchDiff(shown, "", content, false)
+			r.Diff = patchDiff(shown, "", textOf(data), false)
 		default:
-			r.Diff = writeDiff(shown, "", lineFeeds(content))
+			r.Diff = writeDiff(shown, "", lineFeeds(textOf(data)))
 		}
 		return r, nil
 	}
@@ -174,8 +176,15 @@ func (e *Editor) writeAt(c Command, content string, start, end int) (Result, err
 		content = strings.TrimPrefix(content, "\ufeff")
 	}
 	t := newText(f.data, mark, utf8Charset, textOf(f.data[mark:]))
-	return e.apply(p, f, t, []change{t.lineRange(start, end, content)}, writeDiff,
-		func(string, string) string { return "" })
+	quiet := func(diff, view string) string { return "" }
+	if start == 0 && end == -1 && !t.crs { // what splice returns, with one copy instead of two
+		if int64(len(t.raw)+len(content)) >= e.maxRead { // with the line end
+			return Result{}, becomesTooLarge(p, e.maxRead)
+		}
+		raw := []byte(string(f.data[:mark]) + content + "\n")
+		return e.applied(p, f, t, raw, lineFeeds(textOf(raw[mark:])), writeDiff, quiet)
+	}
+	return e.apply(p, f, t, []change{t.lineRange(start, end, content+"\n")}, writeDiff, quiet)
 }
 
 // writeExact replaces a range of lines, or everything, by content as it is.

@@ -2,6 +2,7 @@ package edit_test
 
 import (
 	"encoding/base64"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -226,5 +227,26 @@ func TestWriteRefusals(t *testing.T) {
 	}
 	if got := b.content("text") + b.content("latin"); got != "a\nb\ncaf\xe9\n" {
 		t.Errorf("the files changed: %q", got)
+	}
+}
+
+// TestWriteWhole compares a write over a whole file with one over all of its lines, which splices.
+func TestWriteWhole(t *testing.T) {
+	t.Parallel()
+	const limit = 64
+	olds := []string{"", "a\nb\n", "a\r\nb\n", "a\rb", "\ufeffa\nb\n", "same\n", strings.Repeat("x", limit/2)}
+	news := []string{"", "a\nb", "a\r\nb\rc", "\ufeffa\nc", "same", strings.Repeat("y", limit/2-1), strings.Repeat("y", limit/2), strings.Repeat("y", limit)}
+	b := newBench(t, func(c *edit.Config) { c.MaxReadSize = limit })
+	for _, old := range olds {
+		for _, content := range news {
+			path := b.write("f", old, 0o644)
+			r, err := b.Write("f", b.dir, content, 0, -1)
+			got := b.content("f")
+			b.write("f", old, 0o644)
+			want, wantErr := b.Write("f", b.dir, content, 0, 1000)
+			if r != want || fmt.Sprint(err) != fmt.Sprint(wantErr) || got != b.content("f") {
+				t.Errorf("%q over %q of %s: got %+v, %v, %q, want %+v, %v, %q", content, old, path, r, err, got, want, wantErr, b.content("f"))
+			}
+		}
 	}
 }
