@@ -115,13 +115,37 @@ func text(raw jsontext.Value, strict bool) (string, error) {
 }
 
 // unquote returns the value of a valid JSON string. half reports that it held half
-// of a surrogate pair.
+// of a surrogate pair. [jsontext.AppendUnquote] looks at one byte at a time, into memory that
+// was cleared: for the lines of a large file this function, which it helps with rarer escapes,
+// takes half of its time.
 func unquote(raw jsontext.Value) (s string, half bool) {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1]), false
+	rest := raw[1 : len(raw)-1]
+	at := bytes.IndexByte(rest, '\\')
+	if at < 0 {
+		return string(rest), false
 	}
-	b, err := jsontext.AppendUnquote(nil, raw)
-	return unsafe.String(unsafe.SliceData(b), len(b)), err != nil //nolint:gosec // b is new, and may be large
+	var b strings.Builder
+	b.Grow(len(rest))
+	for ; at >= 0; at = bytes.IndexByte(rest, '\\') {
+		b.Write(rest[:at])
+		c := rest[at+1]
+		switch c {
+		case 'n':
+			c = '\n'
+		case 't':
+			c = '\t'
+		case 'r':
+			c = '\r'
+		case '"', '\\', '/':
+		default:
+			b, err := jsontext.AppendUnquote(nil, raw)
+			return unsafe.String(unsafe.SliceData(b), len(b)), err != nil //nolint:gosec // b is new, and may be large
+		}
+		b.WriteByte(c)
+		rest = rest[at+2:]
+	}
+	b.Write(rest)
+	return b.String(), false
 }
 
 // scanner reads one JSON text token by token. It finds the values that matter as

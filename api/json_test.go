@@ -18,7 +18,7 @@ import (
 // another limit to depth and none to the number of values.
 func FuzzDecodeJSON(f *testing.F) {
 	for _, s := range []string{
-		`null`, ` true `, `[]`, `{}`, `-0.5e+10`, `0`, `01`, `1.`, `-`, `"a"`, `"\u00e9\ud83d\ude80\ud800\n\/"`, `"\x"`, `"` + "\n" + `"`,
+		`null`, ` true `, `[]`, `{}`, `-0.5e+10`, `0`, `01`, `1.`, `-`, `"a"`, `"\u00e9\ud83d\ude80\ud800\n\/"`, `"\n\"a\\\/\r\tb\\"`, `"\n\f\b"`, `"a\n\u00e9\\"`, `"\x"`, `"` + "\n" + `"`,
 		`{"a":[1,{"b":null},"c"],"a":2}`, `{"a":{"b":1},"a":{"c":2}}`, `[1,]`, `{"a":1,}`, `{"a"}`, `nul`, `[1 2]`, `"a`, `"\`, "\xff", "\"\xff\"", `1 2`, "\x00", strings.Repeat("[", 1100),
 	} {
 		f.Add(s)
