@@ -272,7 +272,7 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	s.count++
 	cur = s.begin(text, by)
 	cur.begun = !sh.saysBegins()
-	gone := s.shell != sh || !s.alive
+	gone := s.shell != sh || !s.alive || s.retired != "" // one that was killed may not have ended yet
 	s.mu.Unlock()
 	err = errNotSent
 	if !gone { // otherwise the end of the shell, which ends cur, may be over already

@@ -267,12 +267,28 @@ const sendTime = 5 * time.Second
 
 // unread returns how many bytes of its script the shell has not read, 0 where the
 // kernel does not say.
-func (sh *shell) unread() (n int) {
-	_ = terminal.Control(sh.script, func(fd int) (err error) {
+func (sh *shell) unread() int { return unreadBytes(sh.script) }
+
+// unreadBytes returns how many bytes lie in a pipe.
+func unreadBytes(end *os.File) (n int) {
+	_ = terminal.Control(end, func(fd int) (err error) {
 		n, err = unix.IoctlGetInt(fd, unix.TIOCINQ)
 		return err
 	})
 	return n
+}
+
+// ran returns how long the shell has run on a processor.
+func (sh *shell) ran() time.Duration {
+	p, _ := proc.Read(sh.process.Pid)
+	return p.Ran
+}
+
+// isSlow reports whether the shell would go on, and waits for a processor or for a disk, and has not run for
+// maxRun since it had run for a time.
+func (sh *shell) isSlow(since time.Duration) bool {
+	p, _ := proc.Read(sh.process.Pid)
+	return (p.State == 'R' || p.State == 'D') && p.Ran-since < maxRun
 }
 
 // A place is how far the shell's process is with its script.
@@ -592,6 +608,16 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 	}
 	r.sh.pending = append(r.sh.pending, p[:n]...)
 	return n, nil
+}
+
+// mayHaveReported reports whether a report of the shell's may lie in its pipe, or is being delivered. After false all
+// that the shell sent before the call was delivered.
+func (sh *shell) mayHaveReported() bool {
+	if !sh.reporting.TryLock() {
+		return true
+	}
+	defer sh.reporting.Unlock()
+	return unreadBytes(sh.reports) > 0
 }
 
 // readBegins empties the begin pipe. begun reports whether command number seq began by the messages

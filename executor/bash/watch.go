@@ -23,17 +23,22 @@ import (
 //	read      it has read all of its script            ask for a report, which the shell does when
 //	                                                   it can: a signal, or an error of the shell,
 //	                                                   may have ended the line before the report
-//	mute      it has read the question too, and its    ask again, and remove functions with names
+//	silent    it has read the question too, and its    ask again, and remove functions with names
 //	          input is the script                      of builtins
+//	mute      it has read maxQuestions questions, or   kill it
+//	          can send no report, and no report of it
+//	          lies unread in the server
 //	cut off   its input is another file, and it can    wait: it may still run a builtin
 //	          never read its script again, or never
 //	          report
 //	ended     the report came, or the process ended    stop looking
 //
-// A shell that does not answer maxQuestions, or stays reading or cut off for longer
-// than patience, is killed, and a new one takes its place. If it did not say
-// that it begins the command, the new shell gets the command; otherwise the
-// command's status is unknown, and the answer says why.
+// A shell that is mute, or stays reading or cut off for longer than patience, is killed, and a
+// new one takes its place. If it did not say that it begins the command, the new shell gets the
+// command; otherwise the command's status is unknown, and the answer says why.
+//
+// Neither a shell nor a server that is only slow costs a shell: while the shell waits for a
+// processor or a disk, or a report may be unread, it has maxPatience.
 //
 // The first look comes after firstLook and each further one after twice the time,
 // at most maxLook. Input and further requests start again with firstLook. No look is at a
@@ -45,10 +50,11 @@ type watchState struct {
 
 	// Session.looking guards the rest.
 	questions int
-	unread    int       // bytes of the script at the last look
-	since     time.Time // when the shell was first seen reading or cut off; zero if it is not
-	program   int       // foreground process group while it is reading
-	programAt time.Time // when that was first seen
+	unread    int           // bytes of the script at the last look
+	since     time.Time     // when the shell was first seen reading, cut off or mute; zero if it is not
+	ran       time.Duration // how long it had run on a processor at since
+	program   int           // foreground process group while it is reading
+	programAt time.Time     // when that was first seen
 }
 
 const (
@@ -60,6 +66,12 @@ const (
 	// patience is many times as long as a shell takes to read a line, or to end after a kill, also on
 	// an overloaded machine.
 	patience = 3 * time.Second
+	// maxPatience bounds how long a shell is believed to be slow, because a command can make it so: with
+	// many processes, or with reports that it forges.
+	maxPatience = 10 * patience
+	// maxRun is how long a shell may run on a processor before it reads its next line: many times as long
+	// as it takes to read a megabyte. One that runs for longer loops.
+	maxRun = time.Second
 	// lateReport is how long a report may lie unread on an overloaded machine, while the
 	// shell goes on to its prompt. Its earlier children are killed only where the
 	// shell would be.
@@ -153,20 +165,29 @@ func (s *Session) look(cur *running) {
 	w, now := &cur.watch, time.Now()
 	unread, place := sh.unread(), sh.place()
 	reading := place == atScript && unread > 0 && !starting // a POSIX shell reads $ENV first
+	mute := place == atScript && unread == 0 && (w.questions >= maxQuestions || w.questions > 0 && channel.Closed(sh.silent))
+	stuck, longest := reading || mute || place == cutOff, maxLook
 	switch {
-	case !reading && place != cutOff:
+	case !stuck:
 		w.since = time.Time{}
 	case w.since.IsZero() || unread < w.unread: // it goes on reading
-		w.since = now
+		w.since, w.ran = now, sh.ran()
 	}
 	w.unread = unread
-	mute := place == atScript && unread == 0 && (w.questions >= maxQuestions || w.questions > 0 && channel.Closed(sh.silent))
-	if mute || !w.since.IsZero() && now.Sub(w.since) > patience {
-		s.retire(sh, whyNoReport)
-		return
+	slow := stuck && sh.isSlow(w.ran)
+	if stuck {
+		longest = patience
+		lasts := now.Sub(w.since)
+		// The reports are looked at last: what the shell has read, it has answered before.
+		if (mute || lasts > patience) && (lasts > maxPatience || !slow && !sh.mayHaveReported()) {
+			if !cur.ended() {
+				s.retire(sh, whyNoReport)
+			}
+			return
+		}
 	}
 
-	if unread == 0 && place != isReplaced {
+	if unread == 0 && place != isReplaced && !mute {
 		question := sh.ask(sh.token, cur.seq)
 		if w.questions > 0 && place == atScript {
 			question = sh.askAnew(sh.token, cur.seq)
@@ -185,13 +206,13 @@ func (s *Session) look(cur *running) {
 		w.program = 0
 	case program != w.program:
 		w.program, w.programAt = program, now
-	case program == sh.process.Pid && now.Sub(w.programAt) > promptTime:
+	case program == sh.process.Pid && now.Sub(w.programAt) > promptTime && !slow:
 		if now.Sub(w.since) > patience/2 {
 			reportedAt -= lateReport
 		}
 		proc.KillYounger(program, reportedAt) // a substitution in a prompt
 		w.program, soon = 0, true
-	case program > 1 && program != sh.process.Pid && (now.Sub(w.programAt) > promptTime || keyed):
+	case program > 1 && program != sh.process.Pid && (now.Sub(w.programAt) > promptTime && !slow || keyed):
 		// bash 5.2 may keep the rest of a command's text in its parser when a key
 		// interrupts it, and run that next.
 		_ = syscall.Kill(-program, syscall.SIGKILL)
@@ -204,7 +225,7 @@ func (s *Session) look(cur *running) {
 		w.next = firstLook
 	}
 	s.lookIn(cur, w.next)
-	w.next = min(2*w.next, maxLook)
+	w.next = min(2*w.next, longest)
 }
 
 // retire ends a shell that can take no further command. Its end ends its command.

@@ -2,9 +2,13 @@ package bash
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/bash/screen"
 	"github.com/actiond/actiond/internal/testhelp"
@@ -79,6 +83,141 @@ func TestNoLookBeforeTheLine(t *testing.T) {
 		t.Error("a look after the line did not ask")
 	}
 }
+
+// started starts a session of a shell in a fresh directory.
+func started(t *testing.T, program string) (*Session, *shell) {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := Start(t.Context(), Config{Program: program, Dir: dir, Env: append(os.Environ(), "HOME="+dir)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s, s.shell
+}
+
+// retires looks at the current command as the session's timer does, with its shell in one state for since if that is not 0,
+// and reports whether the shell is retired.
+func (s *Session) retires(t *testing.T, since time.Duration) bool {
+	t.Helper()
+	s.mu.Lock()
+	cur := s.current
+	s.mu.Unlock()
+	if since > 0 {
+		s.looking.Lock()
+		if cur.watch.since.IsZero() {
+			t.Error("the shell is not watched")
+		}
+		cur.watch.since = time.Now().Add(-since)
+		s.looking.Unlock()
+	}
+	s.look(cur)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.retired != ""
+}
+
+// A server that is late to read a report does not take the shell for one that does not report, and one that never
+// comes to an end with the reports, because a process forges them without a pause, gives the shell up.
+func TestLateReport(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"/bin/bash", "/bin/sh"} {
+		for _, forever := range []bool{false, true} {
+			s, sh := started(t, program)
+			sh.reporting.Lock()
+			if r, err := s.Run(t.Context(), Command{Text: "kept=1; (exit 6)", Hard: 0}); err != nil || r.Outcome != TimedOut {
+				t.Fatalf("got outcome %d, %v, want it to run on", r.Outcome, err)
+			}
+			cur := s.current
+			retired := false
+			testhelp.Eventually(t, func() bool {
+				retired = s.retires(t, 0)
+				s.looking.Lock()
+				defer s.looking.Unlock()
+				return retired || cur.watch.questions >= maxQuestions && sh.unread() == 0
+			}, "the shell reads the questions")
+			for range 3 {
+				retired = retired || s.retires(t, 0)
+			}
+			retired = retired || s.retires(t, 2*patience)
+			if retired {
+				t.Errorf("%s: a shell whose report was not read was retired", program)
+			}
+			if forever && !s.retires(t, 2*maxPatience) {
+				t.Errorf("%s: a shell whose reports do not end was not retired", program)
+			}
+			sh.reporting.Unlock()
+			if r, err := s.Run(t.Context(), Command{Hard: -1}); err != nil || r.Status != 6 || r.Restarted != "" && !forever {
+				t.Errorf("%s: got status %d, restarted %q, %v, want 6", program, r.Status, r.Restarted, err)
+			}
+		}
+	}
+}
+
+// A command that waits for the end of a look is not given to the shell that the look killed, and that has not ended yet:
+// it would end with that shell, and not be known to have run.
+func TestNoCommandForRetiredShell(t *testing.T) {
+	t.Parallel()
+	s, sh := started(t, "/bin/bash")
+	s.mu.Lock()
+	s.retired = whyNoReport // and the kill has no effect yet
+	s.mu.Unlock()
+	s.pressing.Lock()
+	defer s.pressing.Unlock()
+	if cur, _, err := s.giveTo(sh, "true", nil); cur != nil || err == nil {
+		t.Error("the shell was given a command")
+	}
+}
+
+// A shell that gets no processor is not taken for one that hangs: it is given up once it has run, and had not to, or after
+// a time that no shell needs.
+func TestStarvingShell(t *testing.T) {
+	t.Parallel()
+	s, sh := started(t, "/bin/bash")
+	var one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	cpu := 0
+	for !one.IsSet(cpu) {
+		cpu++
+	}
+	one.Zero()
+	one.Set(cpu)
+	busy := exec.CommandContext(t.Context(), "/bin/sh", "-c", "while :; do :; done")
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = busy.Process.Kill(); _ = busy.Wait() })
+	for _, pid := range []int{sh.process.Pid, busy.Process.Pid} {
+		if err := unix.SchedSetaffinity(pid, &one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// It runs, and so is as good as one that waits to run, until it has run for a time.
+	if r, err := s.Run(t.Context(), Command{Text: "trap 'while :; do :; done' DEBUG", Hard: 0}); err != nil || r.Outcome != TimedOut {
+		t.Fatalf("got outcome %d, %v, want it to run on", r.Outcome, err)
+	}
+	cur := s.current
+	testhelp.Eventually(t, func() bool {
+		s.look(cur)
+		s.looking.Lock()
+		defer s.looking.Unlock()
+		return !cur.watch.since.IsZero() && sh.unread() > 0
+	}, "the shell hangs before its report")
+	if err := unix.SchedSetAttr(sh.process.Pid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: schedIdle}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if s.retires(t, 2*patience) {
+		t.Error("a shell that gets no processor was retired")
+	}
+	if !s.retires(t, 2*maxPatience) {
+		t.Error("a shell that never gets a processor was not retired")
+	}
+}
+
+// schedIdle is SCHED_IDLE of sched(7).
+const schedIdle = 5
 
 // A program that outlives its shell may write faster than its output is read.
 func TestTerminalOfAnEndedShell(t *testing.T) {

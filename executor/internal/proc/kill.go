@@ -116,9 +116,10 @@ func Deadline(from, limit time.Duration) time.Duration {
 // no other.
 type Process struct {
 	Parent, Group, Session int
-	Terminal               int    // the device number of its controlling terminal, 0 for none
-	State                  byte   // such as 'S', as in proc_pid_stat(5)
-	Begun                  string // in ticks since the system started
+	Terminal               int           // the device number of its controlling terminal, 0 for none
+	State                  byte          // such as 'S', as in proc_pid_stat(5)
+	Begun                  string        // in ticks since the system started
+	Ran                    time.Duration // on processors, all threads together
 }
 
 // startedSince reports whether the process was started at a time or later.
@@ -126,6 +127,9 @@ func (p Process) startedSince(since time.Duration) bool {
 	ticks, err := strconv.ParseInt(p.Begun, 10, 64)
 	return err == nil && time.Duration(ticks)*tick >= since.Truncate(tick)
 }
+
+// Read returns what /proc says about a process; false where it is gone or dead.
+func Read(pid int) (Process, bool) { return readProcess(pid) }
 
 // Snapshot returns the living processes by their numbers. It is not of one moment.
 func Snapshot() map[int]Process { return processes() }
@@ -228,5 +232,8 @@ func readProcess(pid int) (Process, bool) {
 	group, err2 := strconv.Atoi(string(fields[2]))
 	session, err3 := strconv.Atoi(string(fields[3]))
 	terminal, _ := strconv.Atoi(string(fields[4]))
-	return Process{parent, group, session, terminal, fields[0][0], string(fields[needed-1])}, err1 == nil && err2 == nil && err3 == nil
+	user, _ := strconv.Atoi(string(fields[11]))
+	system, _ := strconv.Atoi(string(fields[12]))
+	ran := time.Duration(user+system) * tick
+	return Process{parent, group, session, terminal, fields[0][0], string(fields[needed-1]), ran}, err1 == nil && err2 == nil && err3 == nil
 }
