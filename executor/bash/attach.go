@@ -434,7 +434,6 @@ func (s *Session) typeAhead(ctx context.Context, a *Attachment, keys []byte, pas
 	}
 	cur.shared = cur.shared || cur.typist != nil && cur.typist != a
 	cur.typist = a
-	sh.pressed.Store(true)
 	return sh.term.offer(keys[:end], pasted)
 }
 

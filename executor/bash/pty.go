@@ -93,12 +93,12 @@ func unblock(slave int) error {
 // where a command left others behind (a killed editor, stty raw, TIOCEXCL, chmod),
 // and drops typed text that was not read: it was meant for the command that has
 // ended, and must not answer the question of another. The kernel takes text
-// written to the master to the other side at its leisure: the flush drops text on its
-// way and text that has arrived, and with typed the master drops its part too.
+// written to the master to the other side at its leisure: TCIFLUSH drops what is on its
+// way (tty_ioctl: tty_buffer_flush) and then what has arrived (n_tty_flush_buffer).
 //
 // It returns the id of the session whose controlling terminal this is; its keys reach no
 // other. An error says that commands can no longer use the terminal.
-func (t *pty) restore(typed bool, size unix.Winsize, user *identity.User) (session int, err error) {
+func (t *pty) restore(size unix.Winsize, user *identity.User) (session int, err error) {
 	err = terminal.Control(t.slave, func(fd int) error {
 		if err := unblock(fd); err != nil {
 			return err
@@ -115,9 +115,6 @@ func (t *pty) restore(typed bool, size unix.Winsize, user *identity.User) (sessi
 		return 0, err
 	}
 	err = terminal.Control(t.master, func(fd int) error {
-		if typed {
-			_ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH)
-		}
 		if t.locks {
 			_ = unix.IoctlSetTermios(fd, unix.TIOCSLCKTRMIOS, &unix.Termios{})
 		}

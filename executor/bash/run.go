@@ -255,7 +255,7 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	if !sh.isBash && strings.Contains(flags, "n") {
 		return nil, whyNoExec, errNotSent
 	}
-	id, err := sh.term.restore(sh.pressed.Swap(false), size, sh.user)
+	id, err := sh.term.restore(size, sh.user)
 	if err == nil && id != sh.process.Pid {
 		err = fmt.Errorf("it is that of session %d", id)
 	}

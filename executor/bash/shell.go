@@ -111,7 +111,6 @@ type shell struct {
 	token   string
 	cmdline atomic.Pointer[[]byte] // of the shell itself, as /proc has it; nil until its first report
 
-	pressed   atomic.Bool // something was typed since the last command was given
 	listener  listener
 	reporting sync.Mutex // held from a read of the reports until its messages are delivered
 	pending   []byte     // what was read of the reports and not delivered; guarded by reporting
@@ -455,7 +454,6 @@ func (sh *shell) press(keys []byte) error {
 	if err := sh.term.master.SetWriteDeadline(time.Now().Add(pressTime)); err != nil {
 		return err
 	}
-	sh.pressed.Store(true)
 	_, err := sh.term.master.Write(keys)
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,37 +16,21 @@ import (
 // Input for a command that ends meanwhile is not typed: the next command would read it.
 func TestInputForEndedCommand(t *testing.T) {
 	t.Parallel()
-	s, err := Start(t.Context(), Config{Program: "/bin/sh", Dir: t.TempDir(), Env: os.Environ()})
+	screen, keyboard, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	if r, err := s.Run(t.Context(), Command{Text: "exec sleep 1000", Hard: 0}); err != nil || r.Outcome != TimedOut {
-		t.Fatalf("got outcome %d, %v, want it to run on", r.Outcome, err)
-	}
-	var cur *running
-	var sh *shell
-	testhelp.Eventually(t, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		cur, sh = s.current, s.shell
-		return cur.begun
-	}, "the shell begins the command")
+	defer func() { _, _ = screen.Close(), keyboard.Close() }()
+	s, sh, cur := &Session{}, &shell{term: &pty{master: keyboard}}, &running{done: make(chan struct{})}
 	s.pressing.Lock()
 	typed := make(chan error)
-	go func() {
-		_, err := s.Run(t.Context(), Command{Text: "yes", Input: true, Hard: -1})
-		typed <- err
-	}()
-	if err := sh.process.Signal(syscall.SIGKILL); err != nil {
-		t.Error(err)
-	}
-	<-cur.done
+	go func() { typed <- s.pressText(cur, sh, []byte("yes\r")) }()
+	close(cur.done)
 	s.pressing.Unlock()
 	if err := <-typed; err != nil {
 		t.Error(err)
 	}
-	if sh.pressed.Load() {
+	if unreadBytes(screen) > 0 {
 		t.Error("the input was typed after the command had ended")
 	}
 }
