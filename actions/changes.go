@@ -88,8 +88,7 @@ type effects struct {
 	journal   *journal.Journal
 
 	mu    sync.Mutex
-	first uint64 // the first state that was known, and when
-	since time.Time
+	first uint64    // the first state that was known
 	last  uint64    // the state of the last step
 	open  []*effect // those that began and did not end
 	idle  time.Time // when the last effect ended
@@ -190,7 +189,7 @@ func (e *effects) reached(now uint64) {
 	if e.last = now; e.first != 0 || now == 0 {
 		return
 	}
-	e.first, e.since = now, time.Now()
+	e.first = now
 	if earlier := e.workspace.Earlier(); earlier != 0 {
 		if c := e.workspace.Compare(earlier, now, ""); !c.None() {
 			e.note(api.CauseOffline, now, c)
@@ -205,9 +204,9 @@ func (e *effects) note(cause string, state uint64, c *api.Changes) {
 	}
 }
 
-// end returns the changes since begin, nil unless they are known or asked for, and the number of the present state, 0
-// unless it is known whether anything changed.
-func (e *effects) end(f *effect, asked bool) (c *api.Changes, state uint64) {
+// end returns the changes since begin, nil unless there are some or they are asked for, whether there are some, and the number of the
+// present state, 0 where it is not known.
+func (e *effects) end(f *effect, asked bool) (c *api.Changes, effect journal.Effect, now uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.leave(f)
@@ -218,24 +217,19 @@ func (e *effects) end(f *effect, asked bool) (c *api.Changes, state uint64) {
 	now, exact := step()
 	e.reached(now)
 	known := now != 0 && f.before != 0
-	switch {
-	case asked:
-	case !known, now == f.before && !exact:
-		return nil, 0
-	case now == f.before:
-		return nil, now
+	if !asked && (!known || now == f.before) {
+		return nil, effectOf(true, known && exact), now
 	}
 	c = e.workspace.Compare(f.before, now, "")
 	c.Action = f.n
+	effect = effectOf(c.None(), c.Exact)
 	none := known && c.None()
 	switch {
-	case none && !c.Exact && !asked:
-		return nil, 0
 	case none && !asked:
-		return nil, now
+		return nil, effect, now
 	case none && f.n > 0, known && alone && !e.workspace.Left(f.begun, f.sure):
 		c.By = []uint64{f.n}
-		return c, now
+		return c, effect, now
 	}
 	c.During = append([]uint64{}, f.with...)
 	if f.n > 0 {
@@ -243,7 +237,18 @@ func (e *effects) end(f *effect, asked bool) (c *api.Changes, state uint64) {
 	}
 	slices.Sort(c.During)
 	c.During = slices.Compact(c.During)
-	return c, now
+	return c, effect, now
+}
+
+// effectOf is the effect of an action that was seen to change nothing, or something.
+func effectOf(none, exact bool) journal.Effect {
+	switch {
+	case !none:
+		return journal.EffectSome
+	case exact:
+		return journal.EffectNone
+	}
+	return journal.EffectUnknown
 }
 
 // name gives an open effect the number of its action.
@@ -310,6 +315,9 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 	switch {
 	case refused, asked == "" && r.effect == nil:
 		e.drop(r.effect)
+		if now := r.m.State(); now != 0 {
+			r.action.SetEffect(journal.EffectNone, now)
+		}
 		return
 	case e.workspace == nil && asked == "":
 		return
@@ -321,14 +329,8 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 	if r.effect == nil && r.takeBefore(ctx) != nil { // the action ended without a turn
 		r.effect = &r.own // whose states are not known
 	}
-	c, state := e.end(r.effect, asked != "")
-	switch {
-	case c == nil && state == 0, c != nil && c.None() && !c.Exact:
-	case c == nil || c.None():
-		r.action.SetEffect(journal.EffectNone)
-	default:
-		r.action.SetEffect(journal.EffectSome)
-	}
+	c, effect, state := e.end(r.effect, asked != "")
+	r.action.SetEffect(effect, state)
 	if c == nil {
 		return
 	}
@@ -403,7 +405,7 @@ func (m *Manager) Beside(ctx context.Context, kind string, asked bool, work func
 		return nil, err
 	}
 	err := work()
-	c, state := e.end(f, asked)
+	c, _, state := e.end(f, asked)
 	if c != nil && state != 0 && !c.None() {
 		e.note(kind, state, c)
 	}
@@ -469,31 +471,19 @@ func (m *Manager) ChangesBetween(from, to uint64, path string) (*api.Changes, er
 // logPage is how many records are read from the journal at a time.
 const logPage = 100
 
-// StateAfter returns the number of the state at the end of an action: that of the last change until then; 0 where it is
-// not known.
+// StateAfter returns the number of the state at the end of an action; 0 where it is not known.
 func (m *Manager) StateAfter(n uint64) uint64 {
-	infos := m.cfg.Journal.List(n+1, 1, func(info journal.Info) bool { return true })
-	if len(infos) == 0 || infos[0].N != n || infos[0].End.IsZero() {
-		return 0
+	info, _ := m.infoOf(n)
+	return info.After
+}
+
+// infoOf returns the record of an action; false where none is kept.
+func (m *Manager) infoOf(n uint64) (info journal.Info, ok bool) {
+	infos := m.cfg.Journal.List(n+1, 1, func(journal.Info) bool { return true })
+	if len(infos) == 0 || infos[0].N != n {
+		return info, false
 	}
-	m.effects.mu.Lock()
-	first, since := m.effects.first, m.effects.since
-	m.effects.mu.Unlock()
-	for before := uint64(0); ; {
-		page := m.cfg.Journal.Changes(before, logPage)
-		for _, record := range page {
-			if before = record.Seq; record.N != n && record.Time.After(infos[0].End) {
-				continue
-			}
-			if record.State < first && infos[0].End.After(since) {
-				return first
-			}
-			return record.State
-		}
-		if len(page) == 0 {
-			return first
-		}
-	}
+	return infos[0], true
 }
 
 // ChangeLog returns at most limit entries of the log with smaller numbers than before (0: all), the newest first. next

@@ -206,6 +206,11 @@ func TestNoChanges(t *testing.T) {
 	if got := line(unknown.Changes()); got != "n=4; +0 ~0 -0 >0; inexact:offline by [] during [4]" || unknown.Info().Effect != journal.EffectUnknown {
 		t.Errorf("unknown: got %s, effect %d", got, unknown.Info().Effect)
 	}
+	for n, want := range map[uint64]uint64{1: 1, 3: 1, 4: 0} {
+		if got := m.StateAfter(n); got != want {
+			t.Errorf("after action %d: got state %d, want %d", n, got, want)
+		}
+	}
 	none, _ := following(t, nil, func(api.Watch) error { return nil })
 	if got := line(do(t, none, named("a", api.ChangesFacts)).Changes()); got != "n=1; +0 ~0 -0 >0; inexact:offline by [] during [1]" {
 		t.Errorf("without a workspace: got %s", got)

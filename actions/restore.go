@@ -49,7 +49,7 @@ func (m *Manager) Resolve(ref api.StateRef) (uint64, error) {
 	if n, err := strconv.ParseUint(name, 10, 63); err == nil && n > 0 {
 		state := m.StateAfter(n)
 		if state == 0 {
-			return 0, api.NotFound(fmt.Sprintf("The state after the action %d is not known: it did not end, or is not kept", n))
+			return 0, api.NotFound(fmt.Sprintf("The state after the action %d is not known: it did not end, was not followed, or is not kept", n))
 		}
 		return m.kept(state)
 	}
@@ -88,9 +88,8 @@ func (m *Manager) around(n uint64) (before, after uint64, err error) {
 	if before != 0 {
 		return before, 0, nil
 	}
-	infos := m.cfg.Journal.List(n+1, 1, func(journal.Info) bool { return true })
-	if len(infos) == 1 && infos[0].N == n {
-		if a, err := m.cfg.Journal.Lookup(infos[0].ID); err == nil && a != nil {
+	if info, ok := m.infoOf(n); ok {
+		if a, err := m.cfg.Journal.Lookup(info.ID); err == nil && a != nil {
 			if record, ok := a.Changed(); ok {
 				if r, err := api.DecodeChangeRecord(record.Data); err == nil {
 					before, _ := api.StateNumber(r.Changes.Before)
@@ -98,11 +97,11 @@ func (m *Manager) around(n uint64) (before, after uint64, err error) {
 				}
 			}
 		}
+		if info.Effect == journal.EffectNone && info.After != 0 {
+			return info.After, info.After, nil
+		}
 	}
-	if after = m.StateAfter(n); after == 0 {
-		return 0, 0, api.NotFound(fmt.Sprintf("What the action %d changed is not known: it did not end, or is not kept", n))
-	}
-	return after, after, nil
+	return 0, 0, api.NotFound(fmt.Sprintf("What the action %d changed is not known: it did not end, or is not kept", n))
 }
 
 // undoable are the causes of changes that a client asked for.

@@ -41,6 +41,12 @@ func (f watching) Turn(api.Request) api.Turn { return nil } //nolint:ireturn // 
 
 func undoingWith(tb testing.TB, tree *memtree.Tree, do watching) *actions.Manager {
 	tb.Helper()
+	return undoingUntil(tb, tree, do, func(*actions.Call) {})
+}
+
+// undoingUntil is undoingWith that calls ended with each call whose changes are recorded and whose end is not.
+func undoingUntil(tb testing.TB, tree *memtree.Tree, do watching, ended func(c *actions.Call)) *actions.Manager {
+	tb.Helper()
 	j, err := journal.Open(journal.Config{})
 	if err != nil {
 		tb.Fatal(err)
@@ -48,7 +54,7 @@ func undoingWith(tb testing.TB, tree *memtree.Tree, do watching) *actions.Manage
 	tb.Cleanup(func() { _ = j.Close() })
 	cfg := actions.Config{
 		Journal: j, Memory: actions.NewMemory(64 << 20), Executor: do,
-		Ended: func(context.Context, *actions.Call, error, time.Duration) {},
+		Ended: func(_ context.Context, c *actions.Call, _ error, _ time.Duration) { ended(c) },
 	}
 	if tree != nil {
 		cfg.Workspace = tree
@@ -132,6 +138,51 @@ func TestRestore(t *testing.T) {
 			got := restored(m.Restore(t.Context(), tt.req, tt.paths))
 			if !strings.HasPrefix(got, tt.want) || tree.Show() != tt.files {
 				t.Errorf("got  %s: %s\nwant %s: %s", got, tree.Show(), tt.want, tt.files)
+			}
+		})
+	}
+}
+
+// The state after an action is the one at its end, whatever actions that overlap it change before and after.
+func TestRestoreToOverlapped(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name          string
+		within, after string // the words of an action within the first one, and between its last change and its end
+		number, want  string // the action, and what it left
+	}{
+		{"the inner one changes something", "b=2", "", "2", "a=1 b=2"},
+		{"the inner one changes nothing", "-", "", "2", "a=1"},
+		{"the outer one", "b=2", "", "1", "a=1 b=2 c=3"},
+		{"another one ends just before", "b=2", "d=4", "1", "a=1 b=2 c=3"},
+		{"another one ends just before a quiet one", "-", "d=4", "1", "a=1 c=3"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tree := memtree.New()
+			var m *actions.Manager
+			m = undoingUntil(t, tree, func(_ context.Context, req api.Request, watch api.Watch) (api.Observation, error) {
+				if err := watch.Begins(); err != nil {
+					return nil, err
+				}
+				for word := range strings.FieldsSeq(req.Session) {
+					switch path, content, ok := strings.Cut(word, "="); {
+					case word == "within":
+						writes(t, m, tt.within)
+					case ok:
+						tree.Write(path, content)
+					}
+				}
+				return api.NullObservation{}, nil
+			}, func(c *actions.Call) {
+				if strings.Contains(c.ID, "within") && tt.after != "" {
+					writes(t, m, tt.after)
+				}
+			})
+			m.State()
+			writes(t, m, "a=1 within c=3")
+			if r, err := m.Restore(t.Context(), api.RestoreRequest{To: api.StateRef(tt.number)}, nil); err != nil || tree.Show() != tt.want {
+				t.Errorf("got %s, %v, files %s, want %s", restored(r, err), err, tree.Show(), tt.want)
 			}
 		})
 	}

@@ -18,6 +18,7 @@ type Action struct {
 	state       State
 	outcome     uint8 // that Finish got
 	effect      Effect
+	left        uint64  // the state after it, see SetEffect
 	change      *change // nil where none is kept
 	recorded    bool    // the intent is on the disk
 	cancelled   bool    // must not begin
@@ -62,8 +63,10 @@ type Info struct {
 	Outcome uint8
 	// Effect says whether anything changed.
 	Effect Effect
-	Begin  time.Time
-	End    time.Time // zero before the end, and where it is not known
+	// After is the number of the state that the action left; 0 before its end, and where it is not known.
+	After uint64
+	Begin time.Time
+	End   time.Time // zero before the end, and where it is not known
 	// Output counts all bytes, also those that are not kept, Streams those of each
 	// stream, and Stretches the stretches.
 	Output    int64
@@ -87,7 +90,7 @@ func (a *Action) Info() Info {
 func (a *Action) info() Info {
 	info := Info{Intent: a.in, N: a.n, State: a.state, Outcome: a.outcome, Effect: a.effect, Begin: time.Unix(0, a.begin), Output: a.out.end, Streams: a.out.streams, Stretches: a.out.seq, Result: a.resultSize, Denied: a.denied, Lost: a.lost}
 	if a.end > 0 {
-		info.End = time.Unix(0, a.end)
+		info.End, info.After = time.Unix(0, a.end), a.left
 	}
 	return info
 }
@@ -248,6 +251,9 @@ func (a *Action) finish(state State, outcome uint8, result []byte) {
 	ended := record{kind: kindEnded, detail: detail, n: a.n, at: a.end, inner: a.out.end, seq: a.out.seq}
 	if len(a.own) > 0 {
 		p = a.lengths(p)
+	}
+	if a.left > 0 {
+		p = appendRecord(p, record{kind: kindAfter, n: a.n, inner: int64(a.left)}, nil) //nolint:gosec // it counts from 1
 	}
 	before := len(p)
 	if a.j.text != a.j.log { // the result stays in memory

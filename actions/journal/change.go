@@ -27,7 +27,7 @@ type Change struct {
 	// N is the number of the action; 0 for none.
 	N    uint64
 	Time time.Time
-	// State is the number of a state, which the journal keeps the largest of.
+	// State is the number of a state, which the journal keeps the largest of, also of [Action.SetEffect].
 	State uint64
 	// Data are the bytes that the caller recorded.
 	Data []byte
@@ -55,11 +55,13 @@ func (a *Action) Change(state uint64, data []byte) {
 	a.change = a.j.recordChange(a, state, data)
 }
 
-// SetEffect says whether the action changed anything. It is recorded with the end.
-func (a *Action) SetEffect(e Effect) {
+// SetEffect says whether the action changed anything, and the number of the state that it left, 0 where that is not known. Both are
+// recorded with the end.
+func (a *Action) SetEffect(e Effect, after uint64) {
 	a.j.mu.Lock()
 	defer a.j.mu.Unlock()
-	a.effect = e
+	a.effect, a.left = e, after
+	a.j.lastState = max(a.j.lastState, after)
 }
 
 // Changed returns the changes by the action; false where they are not kept.

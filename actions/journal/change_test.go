@@ -27,7 +27,7 @@ func end(tb testing.TB, j *journal.Journal, id string, effect journal.Effect, st
 	if err := a.Begin(); err != nil {
 		tb.Fatal(err)
 	}
-	a.SetEffect(effect)
+	a.SetEffect(effect, state)
 	if data != "" {
 		a.Change(state, []byte(data))
 	}
@@ -41,8 +41,9 @@ func TestChangesSurvive(t *testing.T) {
 		j := open(t, cfg)
 		end(t, j, "a", journal.EffectSome, 2, "one")
 		j.Note(3, []byte("outside"))
-		end(t, j, "b", journal.EffectNone, 0, "")
+		end(t, j, "b", journal.EffectNone, 5, "")
 		end(t, j, "c", journal.EffectSome, 4, strings.Repeat("x", 100<<10))
+		reserve(t, j, "open").SetEffect(journal.EffectSome, 6)
 		want := "3:3:s4:" + strings.Repeat("x", 100<<10) + " 2:0:s3:outside 1:1:s2:one"
 		if got := changed(j); got != want {
 			t.Errorf("got %.100s", got)
@@ -60,6 +61,7 @@ func TestChangesSurvive(t *testing.T) {
 		if got := changed(j); got != want {
 			t.Errorf("after a restart: got %.100s", got)
 		}
+		after := map[string]uint64{"a": 2, "b": 5}
 		for id, effect := range map[string]journal.Effect{"a": journal.EffectSome, "b": journal.EffectNone} {
 			a, err := j.Lookup(id)
 			if err != nil {
@@ -69,15 +71,15 @@ func TestChangesSurvive(t *testing.T) {
 			if noText && effect == journal.EffectSome {
 				effect = journal.EffectUnknown
 			}
-			if info.Effect != effect || info.State != journal.Done || info.Outcome != 3 {
-				t.Errorf("%s: got effect %d, %s, outcome %d", id, info.Effect, info.State, info.Outcome)
+			if info.Effect != effect || info.After != after[id] || info.State != journal.Done || info.Outcome != 3 {
+				t.Errorf("%s: got effect %d, state %d after, %s, outcome %d", id, info.Effect, info.After, info.State, info.Outcome)
 			}
 		}
 		if a, _ := j.Lookup("a"); !noText {
 			if c, ok := a.Changed(); !ok || string(c.Data) != "one" || c.N != 1 || c.Time.IsZero() {
 				t.Errorf("got %+v, %t", c, ok)
 			}
-			if got := j.LastState(); got != 4 {
+			if got := j.LastState(); got != 5 {
 				t.Errorf("got state %d", got)
 			}
 			end(t, j, "d", journal.EffectSome, 9, "more")

@@ -273,6 +273,9 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 		a.input = max(a.input, r.at+1)
 	case kindDenied:
 		a.denied = true
+	case kindAfter:
+		a.left = uint64(r.inner) //nolint:gosec // never negative
+		j.lastState = max(j.lastState, a.left)
 	case kindReserved, kindForgotten, kindResult, kindChange, kindAge:
 	}
 	a.hold(s)

@@ -43,6 +43,7 @@ const (
 	kindChange                          // payload: changes, by the action n or by none
 	kindDenied                          // the network policy denied connections of the action
 	kindAge                             // the age of the journal; of no action
+	kindAfter                           // the state that the action left
 )
 
 type record struct {
@@ -50,7 +51,7 @@ type record struct {
 	detail uint8 // the state, the outcome and the effect of kindEnded, the stream of kindOutput
 	n      uint64
 	at     int64 // time in Unix nanoseconds, age in nanoseconds, or offset of output
-	inner  int64 // kindOutput: offset in its stream; kindEnded: bytes of output in all; kindChange: number of the state
+	inner  int64 // kindOutput: offset in its stream; kindEnded: bytes of output in all; kindChange, kindAfter: number of the state
 	seq    uint64
 	length int
 	sum    uint32
