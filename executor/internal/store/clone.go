@@ -165,7 +165,7 @@ func (s *Store) removeClone(name Sum) error {
 	return nil
 }
 
-// loadClone takes over a file of an earlier process, if it is a clone. A clone that was not kept is removed.
+// loadClone takes over a file of an earlier process, if it is a clone. A clone that was not kept is removed, and so is what has no room.
 func (s *Store) loadClone(name string) error {
 	text, ok := strings.CutPrefix(name, clonePrefix)
 	if !ok && !strings.HasPrefix(name, newPrefix) {
@@ -183,7 +183,7 @@ func (s *Store) loadClone(name string) error {
 	switch {
 	case err != nil:
 		return err
-	case !info.Mode().IsRegular():
+	case !info.Mode().IsRegular() || info.Size() > s.cloneBound-s.cloneBytes:
 		_ = s.root.RemoveAll(name)
 		return nil
 	}

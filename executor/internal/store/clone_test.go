@@ -163,6 +163,38 @@ func TestCloneAttacked(t *testing.T) {
 	}
 }
 
+// Files that an agent that is the server's user put beside the clones, and that have more bytes than the file system, are no clones: they neither
+// take the room of others nor give them more.
+func TestPlantedClones(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := clonable(t, dir, 0)
+	large := noise(1, 1<<20)
+	name := clone(t, s, dir, large)
+	closeStore(t, s)
+	var system unix.Statfs_t
+	if err := unix.Statfs(dir, &system); err != nil {
+		t.Fatal(err)
+	}
+	total := int64(system.Blocks) * system.Bsize
+	for i := range 4 {
+		path := filepath.Join(dir, "contents", fmt.Sprintf("clone-%032x", i))
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if unix.Truncate(path, 1<<62) != nil { // the largest files of ext4 have 16 TiB
+			if err := unix.Truncate(path, total+1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s = clonable(t, dir, 0)
+	cloned(t, s, name, large)
+	if got := s.Stats(); got.CloneBytes < 1<<20 || got.CloneBytes > total || got.CloneBound > total/4 {
+		t.Errorf("got %+v, of %d bytes of the file system", got, total)
+	}
+}
+
 // Where the file system cannot clone, or the store is in memory, that is said and nothing remains.
 func TestNoClones(t *testing.T) {
 	t.Parallel()

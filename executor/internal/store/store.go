@@ -144,6 +144,8 @@ func (s *Store) open() (err error) {
 	if err = errors.Join(err, dir.Close()); err != nil {
 		return err
 	}
+	total, free := int64(system.Blocks)*system.Bsize, int64(system.Bavail)*system.Bsize //nolint:gosec // the kernel's sizes have 63 bits
+	s.cloneBound = max(s.bound, total)                                                  // more was never kept, but may have been put there
 	var numbers []uint64
 	for _, name := range names {
 		if n, err := strconv.ParseUint(strings.TrimPrefix(name, prefix), 10, 62); err == nil && name == segmentName(n) {
@@ -158,11 +160,10 @@ func (s *Store) open() (err error) {
 			return err
 		}
 	}
-	free := int64(system.Bavail) * system.Bsize //nolint:gosec // the kernel's sizes have 63 bits
-	s.cloneBound = cmp.Or(s.bound, (free+s.cloneBytes)/clonePart)
+	s.cloneBound = cmp.Or(s.bound, min(free+s.cloneBytes, total)/clonePart)
 	s.bound = cmp.Or(s.bound, min((free+s.size)/defaultPart, defaultBound))
 	if system.Type == unix.TMPFS_MAGIC {
-		s.bound = min(s.bound, int64(system.Blocks)*system.Bsize/4) //nolint:gosec // the kernel's sizes have 63 bits
+		s.bound = min(s.bound, total/4)
 	}
 	s.segSize = min(max(s.bound/16, minSegment), maxSegment)
 	return nil
