@@ -44,11 +44,12 @@ func (t *Tracker) tryClones() bool {
 // Clones reports whether large files are kept, as far as that is known.
 func (t *Tracker) Clones() bool { return t.clones.Load() }
 
-// openLarge opens a large file to be cloned, once another content would show by other attributes. t.mu is held, which is why no time
-// is waited for that another clock set.
-func (t *Tracker) openLarge(fd int, n *node) (*os.File, error) {
+// openLarge opens a large file to be cloned, once another content would show by other attributes: not where a process has it mapped. t.mu
+// is held, which is why no time is waited for that another clock set.
+func (t *Tracker) openLarge(fd int, w arrival) (*os.File, error) {
+	n := w.n
 	switch age := time.Now().UnixNano() - n.attr.ctime; {
-	case age < -t.tick:
+	case age < -t.tick, t.isMapped(member{w.d, n.name}):
 		return nil, errChanged
 	case age <= t.tick:
 		<-time.After(time.Duration(t.tick - age))

@@ -295,10 +295,8 @@ func (t *Tracker) take(w arrival) (k taken, ok bool) {
 	}
 	switch {
 	case w.n == nil || !w.n.regular() || t.content(w.n, true) != ContentPending:
-	case t.large(w.n) && t.isMapped(member{w.d, name}):
-		return k, false
 	case t.large(w.n):
-		k.file, err = t.openLarge(fd, w.n)
+		k.file, err = t.openLarge(fd, w)
 	default:
 		k.data, err = t.readWhole(fd, name, &w.n.attr)
 	}
