@@ -37,8 +37,6 @@ type States interface {
 	// Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not
 	// known. exact is false if something may have changed unseen.
 	Step() (n uint64, exact bool)
-	// StepAndSeek is Step for a caller that calls Left next if something changed, which then takes less time.
-	StepAndSeek() (n uint64, exact bool)
 	// Verify is a Step that lists everything, which also finds changes without an
 	// event.
 	Verify() (n uint64, exact bool)
@@ -156,11 +154,7 @@ func (e *effects) step() uint64 {
 	if e.holder != "" {
 		return e.last
 	}
-	step := e.workspace.Step
-	if len(e.open) == 0 {
-		step = e.workspace.StepAndSeek
-	}
-	now, _ := step()
+	now, _ := e.workspace.Step()
 	return e.stepped(now)
 }
 
@@ -210,11 +204,7 @@ func (e *effects) end(f *effect, asked bool) (c *api.Changes, effect journal.Eff
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.leave(f)
-	step, alone := e.workspace.Step, f.n > 0 && !f.overlap && !f.left
-	if alone {
-		step = e.workspace.StepAndSeek
-	}
-	now, exact := step()
+	now, exact := e.workspace.Step()
 	e.reached(now)
 	known := now != 0 && f.before != 0
 	if !asked && (!known || now == f.before) {
@@ -227,7 +217,7 @@ func (e *effects) end(f *effect, asked bool) (c *api.Changes, effect journal.Eff
 	switch {
 	case none && !asked:
 		return nil, effect, now
-	case none && f.n > 0, known && alone && !e.workspace.Left(f.begun, f.sure):
+	case none && f.n > 0, known && f.n > 0 && !f.overlap && !f.left && !e.workspace.Left(f.begun, f.sure):
 		c.By = []uint64{f.n}
 		return c, effect, now
 	}

@@ -53,8 +53,6 @@ func (w *fakeWorkspace) Step() (n uint64, exact bool) {
 	return w.from + w.changes, !w.inexact
 }
 
-func (w *fakeWorkspace) StepAndSeek() (n uint64, exact bool) { return w.Step() }
-
 func (w *fakeWorkspace) Known(n uint64) (kept, given bool) {
 	now, _ := w.Step()
 	return n >= w.from && n <= now, n > 0 && n <= now

@@ -30,25 +30,3 @@ func (w *Workspace) Find(find func()) bool {
 	_, ok := bounded(w, func() bool { find(); return true })
 	return ok
 }
-
-// Seek begins a search for processes that calls find, and that nothing waits for.
-func (w *Workspace) Seek(find func()) {
-	works := make(chan struct{})
-	w.searches.Add(1)
-	beginFinding(w, func() bool {
-		defer w.searches.Add(-1)
-		w.searching.Lock()
-		defer w.searching.Unlock()
-		close(works)
-		find()
-		return true
-	})
-	<-works
-}
-
-// Sought reports whether the last step had processes sought, and nothing asked for them yet.
-func (w *Workspace) Sought() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.search != nil
-}

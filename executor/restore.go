@@ -159,10 +159,10 @@ func (w *Workspace) beginRestore() (*changes.Tracker, []int, error) {
 		return nil, nil, api.Conflict("Changes cannot be taken back: the workspace is not followed")
 	case w.restoring:
 		return nil, nil, api.Conflict("Another restore is under way")
-	case w.stuck.Load() > 0:
+	case w.stuck.Load():
 		return nil, nil, api.Conflict("A file system does not answer: try again later")
 	}
-	found, ok := w.seek(nil)
+	found, ok := w.seek()
 	if w.ctx.Err() != nil {
 		return nil, nil, context.Cause(w.ctx)
 	}
@@ -223,7 +223,7 @@ func (w *Workspace) Verify() (n uint64, exact bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tracker.Load()
-	if t == nil || w.stuck.Load() > 0 || w.restoring {
+	if t == nil || w.stuck.Load() || w.restoring {
 		return 0, false
 	}
 	w.forgetDead()

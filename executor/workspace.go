@@ -83,12 +83,8 @@ type Workspace struct {
 
 	tracker atomic.Pointer[changes.Tracker]
 	info    atomic.Pointer[api.ChangesInfo]
-	suspect atomic.Bool  // an action may have left processes
-	stuck   atomic.Int32 // looks and searches that take longer than the limit
-
-	searches  atomic.Int32 // that have not ended
-	searching sync.Mutex   // held by the one that works
-	processes proc.Scan
+	suspect atomic.Bool // an action may have left processes
+	stuck   atomic.Bool // a look or a search takes longer than the limit, and no other one begins
 
 	steps    atomic.Uint64 // that had something to look at
 	stepping atomic.Int64  // their nanoseconds
@@ -102,10 +98,10 @@ type Workspace struct {
 	last      uint64          // the present state, with what belongs to it
 	state     *changes.State
 	exact     bool
-	living    []int         // processes that lived at the last look
-	search    *livingSearch // that began with the last step, if nothing waited for it yet; otherwise nil
-	behind    bool          // the tracker may have a later state than the last one
+	living    []int // processes that lived at the last look
+	behind    bool  // the tracker may have a later state than the last one
 	restoring bool
+	processes proc.Scan // used by the one search that works
 }
 
 func newWorkspace(e *Executor, cfg WorkspaceConfig) *Workspace {
@@ -343,24 +339,15 @@ func (w *Workspace) Await(ctx context.Context) {
 
 // Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not
 // known, or not in time. exact is false if something may have changed unseen. It allocates nothing if nothing changed.
-func (w *Workspace) Step() (n uint64, exact bool) { return w.step(false) }
-
-// StepAndSeek is Step for a caller that calls Left next if something changed: the processes are sought while the step works.
-func (w *Workspace) StepAndSeek() (n uint64, exact bool) { return w.step(true) }
-
-func (w *Workspace) step(seek bool) (n uint64, exact bool) {
+func (w *Workspace) Step() (n uint64, exact bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.search = nil
 	t := w.tracker.Load()
-	if t == nil || w.stuck.Load() > 0 || w.restoring {
+	if t == nil || w.stuck.Load() || w.restoring {
 		return 0, false
 	}
 	w.forgetDead()
 	if unchanged := t.Unchanged(); w.behind || len(w.living) > 0 || !unchanged {
-		if seek && t.Marked() && w.searches.Load() == 0 {
-			w.search = w.beginSearch()
-		}
 		state := w.look(t.Step)
 		if w.behind = state == nil; w.behind {
 			return 0, false
@@ -404,48 +391,32 @@ func (w *Workspace) look(step func(pids ...int) (*changes.State, error)) *change
 // bounded calls find in a goroutine of its own, and waits for its result in bounded time, and not beyond close; false if
 // that was too short. Until find returns, w is stuck. The caller holds mu of w.
 func bounded[T any](w *Workspace, find func() T) (result T, ok bool) {
-	return beginFinding(w, find).wait(w)
-}
-
-// finding is a call in a goroutine of its own.
-type finding[T any] struct {
-	over   chan struct{} // closed at its end
-	result T
-	ok     bool // it did not break
-	// gone is set by the end of the call, or by the end of the wait for it.
-	gone atomic.Bool
-}
-
-// beginFinding calls find. The caller waits for the result later, or knows from over that there is no need to.
-func beginFinding[T any](w *Workspace, find func() T) *finding[T] {
-	f := &finding[T]{over: make(chan struct{})}
+	var found T
+	over := make(chan struct{})
+	broke := true
+	var gone atomic.Bool // set by the end of the call, or by the end of the wait for it
 	w.work.Go(func() {
 		defer func() {
-			if f.gone.Swap(true) {
-				w.stuck.Add(-1)
+			if gone.Swap(true) {
+				w.stuck.Store(false)
 			}
 		}()
-		defer close(f.over)
+		defer close(over)
 		defer w.recovers()
-		f.result = find()
-		f.ok = true
+		found = find()
+		broke = false
 	})
-	return f
-}
-
-// wait returns the result, as bounded does.
-func (f *finding[T]) wait(w *Workspace) (result T, ok bool) {
 	timer := time.NewTimer(w.cfg.StepLimit)
 	defer timer.Stop()
 	select {
-	case <-f.over:
-		return f.result, f.ok
+	case <-over:
+		return found, !broke
 	case <-timer.C:
 	case <-w.ctx.Done():
 	}
-	w.stuck.Add(1)
-	if f.gone.Swap(true) { // it has ended by now
-		w.stuck.Add(-1)
+	w.stuck.Store(true)
+	if gone.Swap(true) { // it has ended by now
+		w.stuck.Store(false)
 	}
 	return result, false
 }
@@ -476,7 +447,7 @@ func (w *Workspace) Left(begun time.Time, sure bool) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	found, ok := w.seek(w.search)
+	found, ok := w.seek()
 	return !ok || slices.ContainsFunc(slices.Collect(maps.Values(found)), func(start time.Duration) bool { return start <= since })
 }
 
@@ -489,24 +460,23 @@ func (w *Workspace) Living() bool {
 	}
 	ok := true
 	if w.suspect.Swap(false) {
-		_, ok = w.seek(nil)
+		_, ok = w.seek()
 	} else if len(w.living) > 0 {
 		if w.forgetDead(); len(w.living) == 0 {
-			_, ok = w.seek(nil) // they may have left others
+			_, ok = w.seek() // they may have left others
 		}
 	}
 	return !ok || len(w.living) > 0
 }
 
-// seek finds the processes of the agent, with a search that goes on unless it is nil; false if that takes too long: a process may keep
-// others from reading its environment. The caller holds mu.
-func (w *Workspace) seek(s *livingSearch) (found map[int]time.Duration, ok bool) {
-	w.search = nil
-	if w.ctx.Err() == nil && w.stuck.Load() == 0 {
-		if s == nil {
-			s = w.beginSearch()
-		}
-		found, ok = s.wait(w)
+// seek finds the processes of the agent, and when they were started; false if that takes too long: a process may keep others from reading its
+// environment. The caller holds mu.
+func (w *Workspace) seek() (found map[int]time.Duration, ok bool) {
+	if w.ctx.Err() == nil && !w.stuck.Load() {
+		found, ok = bounded(w, func() map[int]time.Duration {
+			sessions, idle := w.e.idleRoots()
+			return w.processes.Living(sessions, idle, w.e.mark, w.e.cfg.User)
+		})
 	}
 	if !ok {
 		w.suspect.Store(true)
@@ -515,21 +485,6 @@ func (w *Workspace) seek(s *livingSearch) (found map[int]time.Duration, ok bool)
 	living := slices.Sorted(maps.Keys(found))
 	w.living = living[:min(len(living), maxLiving)]
 	return found, true
-}
-
-// livingSearch finds the processes of the agent, and when they were started.
-type livingSearch = finding[map[int]time.Duration]
-
-// beginSearch begins a search, which first waits for those that nothing waits for any more.
-func (w *Workspace) beginSearch() *livingSearch {
-	w.searches.Add(1)
-	return beginFinding(w, func() map[int]time.Duration {
-		defer w.searches.Add(-1)
-		w.searching.Lock()
-		defer w.searching.Unlock()
-		sessions, idle := w.e.idleRoots()
-		return w.processes.Living(sessions, idle, w.e.mark, w.e.cfg.User)
-	})
 }
 
 // forgetDead forgets the processes that ended. The caller holds mu.

@@ -138,9 +138,6 @@ func (t *Tree) Step() (n uint64, exact bool) {
 	return t.step(), true
 }
 
-// StepAndSeek is of actions.Workspace.
-func (t *Tree) StepAndSeek() (n uint64, exact bool) { return t.Step() }
-
 func (t *Tree) step() uint64 {
 	if last, ok := t.states[t.next-1]; ok && maps.Equal(last, t.files) {
 		return t.next - 1

@@ -32,15 +32,6 @@ func (t *Tracker) Unchanged() bool {
 	return t.idle() && !t.rootMoved() // which asks a file system that may not answer where it is not idle
 }
 
-// Marked reports whether an event told of a change since the last step, as far as Unchanged read them. It waits for nothing.
-func (t *Tracker) Marked() bool {
-	if !t.mu.TryLock() {
-		return false
-	}
-	defer t.mu.Unlock()
-	return len(t.queue) > 0
-}
-
 // Size returns the number of regular files in the tree, and of their bytes. It takes time in proportion to the names.
 func (s *State) Size() (files int, bytes int64) { return size(s.root) }
 
