@@ -165,7 +165,7 @@ func TestRestoreToOverlapped(t *testing.T) {
 				if err := watch.Begins(); err != nil {
 					return nil, err
 				}
-				for word := range strings.FieldsSeq(req.Session) {
+				for word := range strings.FieldsSeq(req.Session) { //nolint:contextcheck // the inner action has its own
 					switch path, content, ok := strings.Cut(word, "="); {
 					case word == "within":
 						writes(t, m, tt.within)
