@@ -40,12 +40,7 @@ func (t *Tracker) readRules(fd int, n, was *node) {
 
 // countRules counts the rules of a directory whose entries changed.
 func (t *Tracker) countRules(old, kids []*node) {
-	if i, ok := find(old, ignoreFile); ok {
-		t.rules -= len(old[i].extra().rules)
-	}
-	if i, ok := find(kids, ignoreFile); ok {
-		t.rules += len(kids[i].extra().rules)
-	}
+	t.rules += len(entry(kids, ignoreFile).extra().rules) - len(entry(old, ignoreFile).extra().rules)
 }
 
 // group returns the group that a path is counted in: the uppermost ignored directory above it, or the pattern that
@@ -105,11 +100,7 @@ func (c *comparison) rules(p *place) gitignore.Rules {
 	if n == nil {
 		return nil
 	}
-	i, ok := find(n.kids, ignoreFile)
-	if !ok {
-		return nil
-	}
-	return n.kids[i].extra().rules
+	return entry(n.kids, ignoreFile).extra().rules
 }
 
 // later returns the directory that has a path in the later state, or nil.
@@ -120,9 +111,7 @@ func (c *comparison) later(p *place) *node {
 	if !p.sought {
 		p.sought = true
 		if up := c.later(p.up); up != nil {
-			if i, ok := find(up.kids, p.name); ok {
-				p.later = up.kids[i]
-			}
+			p.later = entry(up.kids, p.name)
 		}
 	}
 	return p.later

@@ -275,10 +275,8 @@ func (t *Tracker) take(w arrival) (k taken, ok bool) {
 	if !t.attached(w.d) {
 		return k, false
 	}
-	if w.n != nil {
-		if i, found := find(w.d.kids, w.n.name); !found || w.d.kids[i] != w.n {
-			return k, false
-		}
+	if w.n != nil && entry(w.d.kids, w.n.name) != w.n {
+		return k, false
 	}
 	fd, err := t.opened.open(t.rootFD, w.d)
 	if err != nil {
@@ -390,11 +388,9 @@ func (t *Tracker) present(s *State, path string, n *node) bool {
 func (s *State) lookup(path string) *node {
 	n := s.root
 	for part := range parts(path) {
-		i, ok := find(n.kids, part)
-		if !ok {
+		if n = entry(n.kids, part); n == nil {
 			return nil
 		}
-		n = n.kids[i]
 	}
 	return n
 }

@@ -114,7 +114,7 @@ func (t *Tracker) listNames() {
 			continue
 		}
 		for _, m := range g.names {
-			if i, ok := find(m.d.kids, m.name); !ok || g.differs(m.d.kids[i]) {
+			if n := entry(m.d.kids, m.name); n == nil || g.differs(n) {
 				t.mark(m.d)
 			}
 		}

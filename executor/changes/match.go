@@ -193,8 +193,8 @@ func (r *restorer) match() {
 	}
 	for _, t := range r.targets {
 		if t.was == nil && t.up.was != nil {
-			if i, ok := find(t.up.was.n.kids, t.name); ok {
-				if p := r.presents[t.up.was.n.kids[i].attr.ident]; p != nil && p.up == t.up.was && p.name == t.name && p.becomes == nil {
+			if k := entry(t.up.was.n.kids, t.name); k != nil {
+				if p := r.presents[k.attr.ident]; p != nil && p.up == t.up.was && p.name == t.name && p.becomes == nil {
 					take(t, p)
 				}
 			}
@@ -229,7 +229,7 @@ func (r *restorer) matchFiles() {
 				continue
 			}
 			if stays := it.from.becomes; stays != nil { // not if another file of the target is that one
-				if i, ok := find(stays.n.kids, it.n.name); ok && stays.n.kids[i].attr.ident == k.attr.ident {
+				if other := entry(stays.n.kids, it.n.name); other != nil && other.attr.ident == k.attr.ident {
 					continue
 				}
 			}
@@ -285,12 +285,8 @@ func (r *restorer) present(t *spot, name string) *node {
 	if t.was == nil {
 		return nil
 	}
-	i, ok := find(t.was.n.kids, name)
-	if !ok {
-		return nil
-	}
-	k := t.was.n.kids[i]
-	if k.isDir() {
+	k := entry(t.was.n.kids, name)
+	if k != nil && k.isDir() {
 		if q := r.presents[k.attr.ident]; q != nil && q.up == t.was && q.name == name && (q.gone || q.becomes != nil && q.becomes.moved) {
 			return nil
 		}

@@ -49,19 +49,19 @@ func (r *restorer) retry(s *spot, work func(fd int) error) error {
 		return err
 	}
 	fd, failed := r.open.open(s)
-	if failed != nil || unlock(fd) != nil {
+	if failed != nil || unlock(fd, 0o700) != nil {
 		return err
 	}
 	return work(fd)
 }
 
-// unlock lets the owner of an open directory change what is in it.
-func unlock(fd int) error {
+// unlock gives an open file a mode that lets its owner change it, such as what is in a directory. The mode is set afterwards.
+func unlock(fd int, mode uint32) error {
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MODE, &st); err != nil {
 		return err
 	}
-	return unix.Chmod(fdPath(fd), uint32(st.Mode)&^unix.S_IFMT|0o700)
+	return unix.Chmod(fdPath(fd), uint32(st.Mode)&^unix.S_IFMT|mode)
 }
 
 // isStill checks that an entry is what it was when everything was listed. By another name a file may have got another time.
@@ -116,7 +116,7 @@ func (r *restorer) detachDirs() {
 		}
 		err := r.retry(p.up, move)
 		if errors.Is(err, unix.EACCES) { // a directory that moves changes itself
-			if fd, failed := r.open.open(p); failed == nil && unlock(fd) == nil {
+			if fd, failed := r.open.open(p); failed == nil && unlock(fd, 0o700) == nil {
 				err = r.retry(p.up, move)
 			}
 		}
@@ -165,10 +165,7 @@ func (r *restorer) rebuild(t *spot) {
 
 // removeWrong removes an entry that the target does not have, or has as another type.
 func (r *restorer) removeWrong(t *spot, p *node) {
-	var k *node
-	if i, ok := find(t.n.kids, p.name); ok {
-		k = t.n.kids[i]
-	}
+	k := entry(t.n.kids, p.name)
 	if p == k {
 		return
 	}
@@ -196,9 +193,7 @@ func (r *restorer) remove(at *spot, n *node) bool {
 		}
 		return unix.Unlinkat(fd, n.name, 0)
 	})
-	if errors.Is(err, unix.ENOENT) {
-		err = nil
-	}
+	err = ignoreMissing(err)
 	r.fail(at, n.name, err)
 	if err == nil {
 		r.loses(at, n)
@@ -242,10 +237,7 @@ func (r *restorer) removeTree(s, q *spot) bool {
 	if !whole {
 		return false
 	}
-	err := r.retry(s.up, func(fd int) error { return unix.Unlinkat(fd, s.name, unix.AT_REMOVEDIR) })
-	if errors.Is(err, unix.ENOENT) {
-		err = nil
-	}
+	err := ignoreMissing(r.retry(s.up, func(fd int) error { return unix.Unlinkat(fd, s.name, unix.AT_REMOVEDIR) }))
 	r.fail(s, "", err)
 	return err == nil
 }

@@ -173,7 +173,7 @@ func (r *restorer) setXattrs(dir, fd int, k *node) (changed bool, err error) {
 	}
 	set := func(work func() error) error {
 		err := work()
-		if errors.Is(err, unix.EACCES) && k.attr.kind() != unix.S_IFLNK && unlockFile(fd) == nil {
+		if errors.Is(err, unix.EACCES) && k.attr.kind() != unix.S_IFLNK && unlock(fd, 0o600) == nil {
 			err = work()
 		}
 		return err
@@ -194,15 +194,6 @@ func (r *restorer) setXattrs(dir, fd int, k *node) (changed bool, err error) {
 		}
 	}
 	return true, nil
-}
-
-// unlockFile lets the owner of a file set its extended attributes. The mode is set afterwards.
-func unlockFile(fd int) error {
-	var st unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MODE, &st); err != nil {
-		return err
-	}
-	return unix.Chmod(fdPath(fd), uint32(st.Mode)&^unix.S_IFMT|0o600)
 }
 
 // parseXattrs returns the values by name in a text of listXattrs. It fails where a value could not be read.

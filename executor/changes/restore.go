@@ -143,13 +143,8 @@ func (r *restorer) keepPresent() error {
 			work = append(work, arrival{p.d, nil})
 		}
 		for _, k := range p.n.kids {
-			if k.isDir() || !r.t.wants(k) {
+			if k.isDir() || !r.t.wants(k) || p.same != nil && entry(p.same.n.kids, k.name) == k {
 				continue
-			}
-			if p.same != nil {
-				if i, ok := find(p.same.n.kids, k.name); ok && p.same.n.kids[i] == k {
-					continue
-				}
 			}
 			work = append(work, arrival{p.d, k})
 		}

@@ -111,13 +111,6 @@ func names(all ...[]*node) []string {
 	}
 }
 
-func entry(kids []*node, name string) *node {
-	if i, ok := find(kids, name); ok {
-		return kids[i]
-	}
-	return nil
-}
-
 // isAs reports whether two files are the same in all that a restore brings back.
 func isAs(a, b *node) bool {
 	if a.attr.kind() != b.attr.kind() || otherMeta(a, b) {

@@ -84,9 +84,7 @@ func (s *selection) merge(p, t *node, f *filter, at *place) *node {
 			x = out.kids[i]
 		}
 		if t != nil {
-			if j, ok := find(t.kids, name); ok {
-				y = t.kids[j]
-			}
+			y = entry(t.kids, name)
 		}
 		switch z := s.merge(x, y, below, &place{up: at, name: name, dir: true}); {
 		case z == x:

@@ -71,9 +71,9 @@ func (a *attr) device() bool  { return a.kind() == unix.S_IFCHR || a.kind() == u
 func (n *node) isDir() bool   { return n.attr.kind() == unix.S_IFDIR }
 func (n *node) regular() bool { return n.attr.kind() == unix.S_IFREG }
 
-// extra is n.more, also where there is none.
+// extra is n.more, also where there is none, or no node.
 func (n *node) extra() more {
-	if n.more == nil {
+	if n == nil || n.more == nil {
 		return more{}
 	}
 	return *n.more
@@ -81,6 +81,14 @@ func (n *node) extra() more {
 
 func find(kids []*node, name string) (int, bool) {
 	return slices.BinarySearchFunc(kids, name, func(n *node, name string) int { return cmp.Compare(n.name, name) })
+}
+
+// entry returns the entry of a name, or nil.
+func entry(kids []*node, name string) *node {
+	if i, ok := find(kids, name); ok {
+		return kids[i]
+	}
+	return nil
 }
 
 // differing returns the entries of two directories that are not the same, by name: nil for the one that a directory does not have.
