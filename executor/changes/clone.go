@@ -104,17 +104,11 @@ func (t *Tracker) largeFit() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	room := t.cfg.Store.Stats().CloneBound
-	var visit func(n *node)
-	visit = func(n *node) {
-		for _, k := range n.kids {
-			if k.isDir() {
-				visit(k)
-			} else if t.large(k) && t.clonable(k) {
-				room -= k.attr.size
-			}
+	t.state.root.eachFile(func(k *node) {
+		if t.large(k) && t.clonable(k) {
+			room -= k.attr.size
 		}
-	}
-	visit(t.state.root)
+	})
 	return room >= 0
 }
 

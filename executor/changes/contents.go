@@ -71,8 +71,7 @@ func (t *Tracker) readPortion(work []arrival) (rest []arrival, err error) {
 	})
 	t.readEvents()
 	for i, sum := range sums {
-		// What changed without another time changed with an event.
-		if w := work[i]; sum != nil && (!w.n.racy || !w.d.dirty && w.d.wd != 0) {
+		if w := work[i]; sum != nil && w.same() {
 			w.n.hash.Store(sum)
 		}
 	}

@@ -259,16 +259,14 @@ func (t *Tracker) takeFiles(work []arrival) (all []taken, n int, err error) {
 	})
 	t.readEvents()
 	for i := range all {
-		all[i].settle()
+		all[i].sure = all[i].w.same()
 	}
 	return all, n, err
 }
 
-// settle notes whether the file was the same all the time: what changed without another time changed with an event.
-func (k *taken) settle() {
-	w := k.w
-	k.sure = w.n == nil || !w.n.racy || !w.d.dirty && w.d.wd != 0
-}
+// same reports whether a file that was read was the same all the time, once the events were read: what changed without another time changed
+// with an event.
+func (w arrival) same() bool { return w.n == nil || !w.n.racy || !w.d.dirty && w.d.wd != 0 }
 
 // take reads one file, if it is still the same. t.mu is held, and the rights are the user's.
 func (t *Tracker) take(w arrival) (k taken, ok bool) {

@@ -169,13 +169,11 @@ func (r *restorer) adoptWritten(n *node) {
 	if len(r.written) == 0 {
 		return
 	}
-	for _, k := range n.kids {
-		if k.isDir() {
-			r.adoptWritten(k)
-		} else if w, ok := r.written[k.attr.ident]; ok && k.regular() && w.attr == k.attr {
+	n.eachFile(func(k *node) {
+		if w, ok := r.written[k.attr.ident]; ok && k.regular() && w.attr == k.attr {
 			k.hash.CompareAndSwap(nil, w.hash)
 		}
-	}
+	})
 }
 
 // verify names the paths that differ from the target.

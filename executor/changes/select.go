@@ -124,17 +124,11 @@ func (s *selection) split(target *node) {
 		return
 	}
 	all := map[ident]int{}
-	var visit func(n *node)
-	visit = func(n *node) {
-		for _, k := range n.kids {
-			if k.isDir() {
-				visit(k)
-			} else if k.attr.nlink > 1 {
-				all[k.attr.ident]++
-			}
+	target.eachFile(func(k *node) {
+		if k.attr.nlink > 1 {
+			all[k.attr.ident]++
 		}
-	}
-	visit(target)
+	})
 	for i, n := range s.nodes {
 		if s.inside[n.attr.ident] < all[n.attr.ident] && len(s.r.out.Split) < maxUnsure {
 			s.r.out.Split = append(s.r.out.Split, s.linked[i].path())

@@ -33,18 +33,12 @@ func (t *Tracker) Unchanged() bool {
 }
 
 // Size returns the number of regular files in the tree, and of their bytes. It takes time in proportion to the names.
-func (s *State) Size() (files int, bytes int64) { return size(s.root) }
-
-func size(n *node) (files int, bytes int64) {
-	for _, k := range n.kids {
-		switch {
-		case k.regular():
+func (s *State) Size() (files int, bytes int64) {
+	s.root.eachFile(func(k *node) {
+		if k.regular() {
 			files, bytes = files+1, bytes+k.attr.size
-		case k.isDir():
-			f, b := size(k)
-			files, bytes = files+f, bytes+b
 		}
-	}
+	})
 	return files, bytes
 }
 

@@ -91,6 +91,17 @@ func entry(kids []*node, name string) *node {
 	return nil
 }
 
+// eachFile visits everything below a directory but directories.
+func (n *node) eachFile(visit func(*node)) {
+	for _, k := range n.kids {
+		if k.isDir() {
+			k.eachFile(visit)
+		} else {
+			visit(k)
+		}
+	}
+}
+
 // differing returns the entries of two directories that are not the same, by name: nil for the one that a directory does not have.
 func differing(x, y []*node) iter.Seq2[*node, *node] {
 	return func(yield func(a, b *node) bool) {
