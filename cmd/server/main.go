@@ -130,6 +130,7 @@ func runServer(ctx context.Context, args, env []string, stderr io.Writer) error 
 
 // open opens the files and the engines of the server, listens unless up has a listener, and serves.
 func open(ctx context.Context, opts *options, user *identity.User, logger *slog.Logger, last *remembered, up *upgrader) error {
+	governor() // one processor from here on
 	temps := openTemps(opts.stateDir, user, logger)
 	defer func() { _ = temps.Close() }() // the files are removed at the next start
 	env := lookup(up.env)

@@ -31,7 +31,7 @@ const (
 )
 
 // Governor chooses how many processors the Go runtime uses: one while all requests are short and one processor has time left,
-// otherwise, and before the first request, as many as it would use by itself. Its methods may be called concurrently; those of nil do nothing.
+// otherwise as many as it would use by itself. Its methods may be called concurrently; those of nil do nothing.
 type Governor struct {
 	use   func(one bool)
 	spent func() time.Duration // by the process, of all processors
@@ -39,6 +39,7 @@ type Governor struct {
 	mu       sync.Mutex
 	one      bool
 	since    time.Time     // of the last change of one
+	short    time.Duration // until the next look while one is enough
 	calm     time.Duration // until the next time
 	requests list.List     // of time.Time, when those in flight began, the first one first
 	timer    *time.Timer   // for the next look
@@ -47,8 +48,8 @@ type Governor struct {
 	before   time.Duration
 }
 
-// New returns a Governor, of which a process has one. It returns nil where the variable GOMAXPROCS says how many processors there
-// are, or the runtime uses one anyway.
+// New returns a Governor, of which a process has one, and begins with one processor. It returns nil where the variable GOMAXPROCS says
+// how many processors there are, or the runtime uses one anyway.
 func New() *Governor {
 	if os.Getenv("GOMAXPROCS") != "" || runtime.GOMAXPROCS(0) == 1 {
 		return nil
@@ -57,9 +58,11 @@ func New() *Governor {
 }
 
 func newGovernor(use func(one bool), spent func() time.Duration) *Governor {
-	g := &Governor{use: use, spent: spent, calm: calm}
+	// The start of a server, and of a first shell, is long and has little to do at a time: the first looks come late.
+	g := &Governor{use: use, spent: spent, one: true, short: calm, calm: calm}
 	g.timer = time.AfterFunc(time.Hour, g.look)
 	g.timer.Stop()
+	use(true)
 	return g
 }
 
@@ -98,7 +101,7 @@ func (g *Governor) begin() *list.Element {
 	now := time.Now()
 	request := g.requests.PushBack(now)
 	if g.one && !g.waits {
-		g.lookIn(short, now)
+		g.lookIn(g.short, now)
 	}
 	return request
 }
@@ -134,7 +137,7 @@ func (g *Governor) look() {
 		}
 	}
 	if changed {
-		g.one, g.since = one, now
+		g.one, g.since, g.short = one, now, short
 	}
 	g.mu.Unlock()
 	if changed {
@@ -145,7 +148,7 @@ func (g *Governor) look() {
 	g.waits = false
 	switch {
 	case g.one && g.requests.Len() > 0:
-		g.lookIn(short, now)
+		g.lookIn(g.short, now)
 	case !g.one && !long: // otherwise the end of the long one brings the next look
 		g.lookIn(g.calm, now)
 	}

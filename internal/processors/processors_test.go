@@ -36,11 +36,13 @@ func newTrial(t *testing.T) *trial {
 		defer tr.mu.Unlock()
 		return tr.used
 	})
-	tr.request(time.Millisecond, 0)
-	tr.want()
-	time.Sleep(2 * calm)
+	tr.request(calm/2, 0.5) // the first shell starts
 	tr.want("one")
+	tr.request(2*calm, 0)
+	time.Sleep(2 * calm)
+	tr.want("one", "all", "one")
 	time.Sleep(settled)
+	tr.forget("one")
 	return tr
 }
 
@@ -56,14 +58,25 @@ func (tr *trial) request(d time.Duration, load float64) {
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 }
 
-// want checks the changes of the number of processors so far.
-func (tr *trial) want(changes ...string) {
-	tr.t.Helper()
+// forget has the changes so far be these.
+func (tr *trial) forget(but ...string) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.changes = but
+}
+
+func (tr *trial) seen() []string {
 	synctest.Wait()
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	if !slices.Equal(tr.changes, changes) {
-		tr.t.Errorf("got %v, want %v", tr.changes, changes)
+	return slices.Clone(tr.changes)
+}
+
+// want checks the changes of the number of processors so far.
+func (tr *trial) want(changes ...string) {
+	tr.t.Helper()
+	if got := tr.seen(); !slices.Equal(got, changes) {
+		tr.t.Errorf("got %v, want %v", got, changes)
 	}
 }
 
@@ -138,14 +151,12 @@ func TestRestless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTrial(t)
 		count := func(work, rest time.Duration) (tries int) {
-			tr.mu.Lock()
-			tr.changes = nil
-			tr.mu.Unlock()
+			tr.forget()
 			for begun := time.Now(); time.Since(begun) < time.Minute; {
 				tr.request(work, 0)
 				time.Sleep(rest)
 			}
-			return len(tr.changes) / 2
+			return len(tr.seen()) / 2
 		}
 		if tries := count(50*time.Millisecond, 150*time.Millisecond); tries < 5 || tries > 20 {
 			t.Errorf("long requests at short distances: tried %d times in a minute, want about 12", tries)
