@@ -12,13 +12,13 @@ import (
 const (
 	// largeHeap is above the heap of a server with small requests alone.
 	largeHeap = 20 << 20
-	// busyHeap is how much a server keeps that collects it again and again: a series of requests
-	// of a megabyte takes a third longer where each has to take its pages from the system again.
+	// busyHeap is how much the server keeps while further requests have the runtime collect again and again: a
+	// series of requests of a megabyte takes a third longer where each takes its pages from the system anew.
 	busyHeap = 2 * largeHeap
 	// reclaimPause is between the end of a large request and giving its memory back.
 	reclaimPause = 250 * time.Millisecond
-	// longestPause is between two times, however long the first one took: the memory of a
-	// request that ended just after it is back within a second.
+	// longestPause is between two times, however long the first one took: beyond busyHeap, the memory of
+	// a request that ended just after it is back within a second.
 	longestPause = 500 * time.Millisecond
 )
 

@@ -276,7 +276,7 @@ func serve(
 	return errors.Join(failed, err)
 }
 
-// governor is that of this process.
+// governor returns the Governor of this process.
 var governor = sync.OnceValue(processors.New)
 
 // serverConfig returns how a server uses the executor. The journal, the list of temporary files, the logger and

@@ -114,7 +114,7 @@ func (d dialect) eval(text, file string) string {
 // does not work, or the terminal cannot be opened, the text is not run, and
 // progressVar keeps its value.
 func (d dialect) command(token string, seq int64, text string, status int, terminal string) string {
-	// First try whether eval works and the terminal opens.
+	// First try whether eval works and, for a POSIX shell, the terminal opens.
 	n := strconv.FormatInt(seq, 10)
 	try, begin := d.eval("", terminal), progressVar+"="+n
 	begins, to := d.call+`printf '\0%s\0%s\0' `+token+" "+n, " >&2"

@@ -1,7 +1,7 @@
 // Package processors has the Go runtime use one processor while that is enough.
 //
-// A short request passes through several goroutines. With more than one processor, each of them that is woken wakes a thread beside it, which
-// looks for work, finds none and sleeps again: that is most of what a command such as true costs the server
+// A short request passes through several goroutines. With more than one processor, each of them that is woken wakes a thread beside
+// it, which looks for work, finds none and sleeps again: that is most of what a command such as true costs the server
 // (docs/reference/performance.md, docs/decisions/051-one-processor.md).
 package processors
 
@@ -31,7 +31,7 @@ const (
 )
 
 // Governor chooses how many processors the Go runtime uses: one while all requests are short and one processor has time left,
-// otherwise as many as it would use by itself. Its methods may be called concurrently; those of nil do nothing.
+// otherwise as many as it would use by itself. Its methods may be called concurrently; a nil Governor changes nothing.
 type Governor struct {
 	use   func(one bool)
 	spent func() time.Duration // by the process, of all processors
@@ -125,8 +125,7 @@ func (g *Governor) lookIn(d time.Duration, now time.Time) {
 func (g *Governor) look() {
 	g.mu.Lock()
 	now := time.Now()
-	oldest := g.requests.Front()
-	long := oldest != nil && now.Sub(oldest.Value.(time.Time)) >= short //nolint:forcetypeassert // it has no others
+	long := g.hasLong(now)
 	busy := (g.spent()-g.before)*100 > now.Sub(g.began)*full
 	one := !long && !busy
 	changed := one != g.one
@@ -136,8 +135,9 @@ func (g *Governor) look() {
 			g.calm = calm
 		}
 	}
+	g.short = short
 	if changed {
-		g.one, g.since, g.short = one, now, short
+		g.one, g.since = one, now
 	}
 	g.mu.Unlock()
 	if changed {
@@ -149,7 +149,13 @@ func (g *Governor) look() {
 	switch {
 	case g.one && g.requests.Len() > 0:
 		g.lookIn(g.short, now)
-	case !g.one && !long: // otherwise the end of the long one brings the next look
+	case !g.one && !g.hasLong(now): // otherwise its end brings the next look
 		g.lookIn(g.calm, now)
 	}
+}
+
+// hasLong reports whether a request in flight is long. The caller holds mu.
+func (g *Governor) hasLong(now time.Time) bool {
+	oldest := g.requests.Front()
+	return oldest != nil && now.Sub(oldest.Value.(time.Time)) >= short //nolint:forcetypeassert // it has no others
 }

@@ -161,7 +161,7 @@ func TestRestless(t *testing.T) {
 		if tries := count(50*time.Millisecond, 150*time.Millisecond); tries < 5 || tries > 20 {
 			t.Errorf("long requests at short distances: tried %d times in a minute, want about 12", tries)
 		}
-		time.Sleep(maxCalm)
+		time.Sleep(maxCalm + 2*settled)
 		if tries := count(50*time.Millisecond, 2*time.Second); tries < 25 {
 			t.Errorf("long requests at long distances: tried %d times in a minute, want 29", tries)
 		}
@@ -219,4 +219,26 @@ func TestRuntime(t *testing.T) {
 	for n := 0; spent() == before; n++ {
 		_ = n
 	}
+}
+
+// A long request that ends while the number changes brings the next look all the same.
+func TestEndDuringChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTrial(t)
+		use := tr.use
+		tr.use = func(one bool) {
+			if use(one); !one {
+				tr.Governor.mu.Lock()
+				request := tr.requests.Front()
+				tr.Governor.mu.Unlock()
+				tr.end(request)
+			}
+		}
+		tr.begin()
+		time.Sleep(short)
+		tr.want("one", "all")
+		time.Sleep(calm)
+		tr.want("one", "all", "one")
+	})
 }
