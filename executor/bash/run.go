@@ -207,6 +207,12 @@ func (s *Session) follow(ctx context.Context, cur *running, own bool, c Command)
 		if outcome != Completed || !cur.unrun {
 			return s.answer(cur, outcome, c), nil
 		}
+		s.mu.Lock()
+		given := s.current != cur // to a new shell, by the Run that gave it, while this one typed into it
+		s.mu.Unlock()
+		if given {
+			return Result{Outcome: NothingToType}, nil
+		}
 		cur, text = nil, cur.text
 	}
 }
@@ -267,19 +273,20 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	// because a shell that reads ahead would leave it to the programs of the line.
 	s.looking.Lock()
 	s.mu.Lock()
+	if s.shell != sh || !s.alive || s.retired != "" { // it has ended, or was killed: its end may not end this command
+		s.mu.Unlock()
+		s.looking.Unlock()
+		return nil, whyNoReport, errNotSent
+	}
 	s.restartScreen()
 	s.prompt = ""
 	s.count++
 	cur = s.begin(text, by)
 	cur.begun = !sh.saysBegins()
-	gone := s.shell != sh || !s.alive || s.retired != "" // one that was killed may not have ended yet
 	s.mu.Unlock()
-	err = errNotSent
-	if !gone { // otherwise the end of the shell, which ends cur, may be over already
-		line := sh.command(sh.token, cur.seq, text, status, sh.term.name)
-		cur.given = time.Now()
-		err = sh.sendText(line)
-	}
+	line := sh.command(sh.token, cur.seq, text, status, sh.term.name)
+	cur.given = time.Now()
+	err = sh.sendText(line)
 	s.looking.Unlock()
 	close(cur.sent)
 	if errors.Is(err, errNotSent) { // it closed its own descriptors, or has just ended

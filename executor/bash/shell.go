@@ -277,17 +277,20 @@ func unreadBytes(end *os.File) (n int) {
 	return n
 }
 
-// ran returns how long the shell has run on a processor.
-func (sh *shell) ran() time.Duration {
-	p, _ := proc.Read(sh.process.Pid)
-	return p.Ran
+// status returns what /proc says of the shell; the zero value where it does not say.
+func (sh *shell) status() (p proc.Process) {
+	_ = sh.user.Do(func() error {
+		p, _ = proc.Read(sh.process.Pid)
+		return nil
+	})
+	return p
 }
 
-// isSlow reports whether the shell would go on, and waits for a processor or for a disk, and has not run for
-// maxRun since it had run for a time.
-func (sh *shell) isSlow(since time.Duration) bool {
-	p, _ := proc.Read(sh.process.Pid)
-	return (p.State == 'R' || p.State == 'D') && p.Ran-since < maxRun
+// isSlow reports whether the shell can run or waits for a disk, and has used less than maxRun of processor time since it
+// had used ran.
+func (sh *shell) isSlow(ran time.Duration) bool {
+	p := sh.status()
+	return (p.State == 'R' || p.State == 'D') && p.Ran-ran < maxRun
 }
 
 // A place is how far the shell's process is with its script.

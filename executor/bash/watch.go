@@ -25,9 +25,8 @@ import (
 //	                                                   may have ended the line before the report
 //	silent    it has read the question too, and its    ask again, and remove functions with names
 //	          input is the script                      of builtins
-//	mute      it has read maxQuestions questions, or   kill it
-//	          can send no report, and no report of it
-//	          lies unread in the server
+//	mute      it has read maxQuestions questions, or   kill it once no report of it lies unread in
+//	          can send no report                       the server
 //	cut off   its input is another file, and it can    wait: it may still run a builtin
 //	          never read its script again, or never
 //	          report
@@ -37,7 +36,7 @@ import (
 // new one takes its place. If it did not say that it begins the command, the new shell gets the
 // command; otherwise the command's status is unknown, and the answer says why.
 //
-// Neither a shell nor a server that is only slow costs a shell: while the shell waits for a
+// A shell is not replaced because it or the server is slow: while it waits for a
 // processor or a disk, or a report may be unread, it has maxPatience.
 //
 // The first look comes after firstLook and each further one after twice the time,
@@ -51,7 +50,8 @@ type watchState struct {
 	// Session.looking guards the rest.
 	questions int
 	unread    int           // bytes of the script at the last look
-	since     time.Time     // when the shell was first seen reading, cut off or mute; zero if it is not
+	first     time.Time     // when the shell was first seen reading, cut off or mute
+	since     time.Time     // the same, or when it was last seen to have read more; zero if it is none of these
 	ran       time.Duration // how long it had run on a processor at since
 	program   int           // foreground process group while it is reading
 	programAt time.Time     // when that was first seen
@@ -170,16 +170,18 @@ func (s *Session) look(cur *running) {
 	switch {
 	case !stuck:
 		w.since = time.Time{}
-	case w.since.IsZero() || unread < w.unread: // it goes on reading
-		w.since, w.ran = now, sh.ran()
+	case w.since.IsZero():
+		w.first, w.since, w.ran = now, now, sh.status().Ran
+	case unread < w.unread: // it goes on reading
+		w.since, w.ran = now, sh.status().Ran
 	}
 	w.unread = unread
 	slow := stuck && sh.isSlow(w.ran)
 	if stuck {
 		longest = patience
-		lasts := now.Sub(w.since)
+		over := mute || now.Sub(w.since) > patience
 		// The reports are looked at last: what the shell has read, it has answered before.
-		if (mute || lasts > patience) && (lasts > maxPatience || !slow && !sh.mayHaveReported()) {
+		if now.Sub(w.first) > maxPatience || over && !slow && !sh.mayHaveReported() {
 			if !cur.ended() {
 				s.retire(sh, whyNoReport)
 			}
@@ -224,6 +226,7 @@ func (s *Session) look(cur *running) {
 	if soon {
 		w.next = firstLook
 	}
+	w.next = min(w.next, longest)
 	s.lookIn(cur, w.next)
 	w.next = min(2*w.next, longest)
 }

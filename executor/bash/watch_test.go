@@ -92,6 +92,7 @@ func (s *Session) retires(t *testing.T, since time.Duration) bool {
 			t.Error("the shell is not watched")
 		}
 		cur.watch.since = time.Now().Add(-since)
+		cur.watch.first = cur.watch.since
 		s.looking.Unlock()
 	}
 	s.look(cur)
@@ -191,11 +192,111 @@ func TestStarvingShell(t *testing.T) {
 	if err := unix.SchedSetAttr(sh.process.Pid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: schedIdle}, 0); err != nil {
 		t.Fatal(err)
 	}
+	s.looking.Lock()
+	cur.watch.ran = sh.status().Ran
+	s.looking.Unlock()
 	if s.retires(t, 2*patience) {
 		t.Error("a shell that gets no processor was retired")
 	}
 	if !s.retires(t, 2*maxPatience) {
 		t.Error("a shell that never gets a processor was not retired")
+	}
+}
+
+// A shell that reads its script a byte at a time, each with patience, is given up all the same.
+func TestNibblingShell(t *testing.T) {
+	t.Parallel()
+	s, _ := started(t, "/bin/bash")
+	if r, err := s.Run(t.Context(), Command{Text: "mkfifo f; exec 9<>f; trap 'while :; do read -rN1 x; read -rt 1 -u 9 y; done' DEBUG", Hard: 0}); err != nil || r.Outcome != TimedOut {
+		t.Fatalf("got outcome %d, %v, want it to run on", r.Outcome, err)
+	}
+	cur := s.current
+	testhelp.Eventually(t, func() bool {
+		s.look(cur)
+		s.looking.Lock()
+		defer s.looking.Unlock()
+		if cur.watch.since.IsZero() {
+			return false
+		}
+		cur.watch.first = time.Now().Add(-2 * maxPatience)
+		return cur.watch.since.After(cur.watch.first)
+	}, "the shell reads")
+	testhelp.Eventually(t, func() bool {
+		s.look(cur)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.retired != ""
+	}, "it is retired")
+}
+
+// Input that is typed for a command whose shell ends before it begins the command does not have it run twice: the call that
+// gave it gives it to a new shell.
+func TestInputRunsOnce(t *testing.T) {
+	t.Parallel()
+	for _, input := range []string{"y", "C-c"} {
+		s, _ := started(t, "/bin/bash")
+		hang, log := filepath.Join(s.cfg.Dir, "hang"), filepath.Join(s.cfg.Dir, "log")
+		trap := "mkfifo f; exec 9<>f; trap '[ ! -e hang ] || { read -rt 1 -u 9; exit 7; }' DEBUG"
+		if r, err := s.Run(t.Context(), Command{Text: trap, Hard: -1}); err != nil || r.Status != 0 {
+			t.Fatalf("got status %d, %v", r.Status, err)
+		}
+		testhelp.WriteFile(t, hang, "", 0o600)
+		given := make(chan Result)
+		go func() {
+			r, _ := s.Run(t.Context(), Command{Text: "echo ran >>log", Hard: -1})
+			given <- r
+		}()
+		testhelp.Eventually(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.current != nil
+		}, "the command is given")
+		typed := make(chan Result)
+		go func() {
+			r, _ := s.Run(t.Context(), Command{Text: input, Input: true, Hard: -1})
+			typed <- r
+		}()
+		if r := <-given; r.Outcome != Completed {
+			t.Errorf("%s: the command: got outcome %d", input, r.Outcome)
+		}
+		if r := <-typed; r.Outcome != NothingToType {
+			t.Errorf("%s: the input: got outcome %d, want %d", input, r.Outcome, NothingToType)
+		}
+		if got := string(testhelp.ReadFile(t, log)); got != "ran\n" {
+			t.Errorf("%s: got %q, want that the command ran once", input, got)
+		}
+	}
+}
+
+// A command that waits for the end of a look while its shell ends is not left without an end, also where no new shell can be
+// started.
+func TestShellEndsBeforeTheLine(t *testing.T) {
+	t.Parallel()
+	s, sh := started(t, "/bin/bash")
+	s.looking.Lock()
+	failed := make(chan error)
+	go func() {
+		_, err := s.Run(t.Context(), Command{Text: "true", Hard: -1})
+		failed <- err
+	}()
+	testhelp.Eventually(t, func() bool {
+		waits := !s.pressing.TryLock()
+		if !waits {
+			s.pressing.Unlock()
+		}
+		return waits
+	}, "the command waits for the look")
+	program := s.cfg.Program
+	s.cfg.Program = "/nonexistent/bash"
+	_ = sh.process.Kill()
+	<-sh.finished
+	s.looking.Unlock()
+	if err := <-failed; err == nil {
+		t.Error("a command without a shell has a result")
+	}
+	s.cfg.Program = program
+	if r, err := s.Run(t.Context(), Command{Text: "echo back", Hard: -1}); err != nil || r.Outcome != Completed || r.Output != "back" {
+		t.Errorf("the next command: got outcome %d, %q, %v", r.Outcome, r.Output, err)
 	}
 }
 
