@@ -14,8 +14,7 @@ import (
 
 // Files above [Config.MaxFile] are never read. Where the file system of the root and of the store lets files share blocks, their
 // contents are kept as clones, whose names are those of the attributes, and have the place of the hash in a node: files
-// with one name have one content, others are compared by their attributes. A file that shares all blocks with its last clone has the name of
-// that one, whatever its attributes.
+// with one name have one content, others are compared by their attributes.
 
 // cloneName names the content of a file that has had its attributes for longer than the file system's tick: with another content it has
 // others.
@@ -67,9 +66,7 @@ func (t *Tracker) keepLarge(k taken) error {
 		return nil
 	}
 	if !t.cfg.Store.Has(name) {
-		last, _ := t.lastClones.Load(n.attr.ident)
-		like, _ := last.(store.Sum)
-		clone, same, err := t.cfg.Store.Clone(k.file, n.attr.size, like)
+		clone, err := t.cfg.Store.Clone(k.file, n.attr.size)
 		switch {
 		case errors.Is(err, store.ErrFull):
 			return err
@@ -79,20 +76,13 @@ func (t *Tracker) keepLarge(k taken) error {
 		}
 		t.reclaiming.RLock()
 		defer t.reclaiming.RUnlock()
-		switch unchanged := t.unchanged(k.file, &n.attr); {
-		case same && (!unchanged || !t.cfg.Store.Has(like)):
-			return nil
-		case same:
-			name = like
-		case !unchanged:
+		if !t.unchanged(k.file, &n.attr) {
 			return clone.Discard()
-		default:
-			if err := clone.Keep(name); err != nil {
-				return errors.Join(err, clone.Discard())
-			}
+		}
+		if err := clone.Keep(name); err != nil {
+			return errors.Join(err, clone.Discard())
 		}
 	}
-	t.lastClones.Store(n.attr.ident, name)
 	if old := n.hash.Load(); old == nil || store.IsClone(*old) && !t.cfg.Store.Has(*old) {
 		n.hash.CompareAndSwap(old, &name)
 	}

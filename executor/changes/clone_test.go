@@ -28,7 +28,7 @@ func clonable(t *testing.T) (dir string, cfg changes.Config) {
 	}
 	return dir, changes.Config{
 		Root: dir, MaxFile: -1,
-		Store: openStore(t, store.Config{Dir: filepath.Join(t.TempDir(), "contents"), Clone: testhelp.Cloner(t, t.TempDir()), Same: testhelp.Sames(t, t.TempDir())}),
+		Store: openStore(t, store.Config{Dir: filepath.Join(t.TempDir(), "contents"), Clone: testhelp.Cloner(t, t.TempDir())}),
 	}
 }
 
@@ -37,7 +37,7 @@ func limited(t *testing.T, maxBytes int64) (dir string, cfg changes.Config) {
 	t.Helper()
 	dir, cfg = clonable(t)
 	cfg.MaxFile = 1 << 20
-	cfg.Store = openStore(t, store.Config{Dir: filepath.Join(t.TempDir(), "contents"), MaxBytes: maxBytes, Clone: testhelp.Cloner(t, t.TempDir()), Same: testhelp.Sames(t, t.TempDir())})
+	cfg.Store = openStore(t, store.Config{Dir: filepath.Join(t.TempDir(), "contents"), MaxBytes: maxBytes, Clone: testhelp.Cloner(t, t.TempDir())})
 	return dir, cfg
 }
 
@@ -111,33 +111,6 @@ func TestLarge(t *testing.T) {
 				t.Errorf("done again: refused %s, and\n%s", refusals(r), d)
 			}
 		})
-	}
-}
-
-// A large file with other attributes needs no other clone, so that older states keep theirs.
-func TestLargeTouched(t *testing.T) {
-	t.Parallel()
-	dir, cfg := limited(t, 4<<20)
-	path := filepath.Join(dir, "large")
-	fill(t, path, 'a', 3<<20)
-	tracker, state := undoable(t, cfg)
-	first := image(t, dir)
-	do(t, dir, "chmod large 700")
-	closed, second := step(t, tracker), image(t, dir)
-	keep(t, tracker)
-	for _, line := range []string{"mv large moved", "ln moved other", "touch moved 1", "xattr moved 2"} {
-		do(t, dir, line)
-		step(t, tracker)
-		keep(t, tracker)
-	}
-	if got := cfg.Store.Stats().CloneBytes; got != 3<<20 {
-		t.Errorf("the clones have %d bytes", got)
-	}
-	for to, want := range map[*changes.State]map[string]string{state: first, closed: second} {
-		r := restore(t, tracker, to, changes.RestoreOptions{})
-		if d := different(want, image(t, dir)); d != "" || refusals(r) != "" {
-			t.Errorf("refused %s, and\n%s", refusals(r), d)
-		}
 	}
 }
 

@@ -279,17 +279,10 @@ func (t *Tracker) Reclaim(states []*State, saved []store.Sum, also func(store.Su
 			return 0, err
 		}
 	}
-	freed, err := t.cfg.Store.Reclaim(func(sum store.Sum) bool {
+	return t.cfg.Store.Reclaim(func(sum store.Sum) bool {
 		_, ok := l.seen[sum]
 		return ok || also != nil && also(sum)
 	})
-	t.lastClones.Range(func(id, sum any) bool {
-		if name, ok := sum.(store.Sum); ok && !t.cfg.Store.Has(name) {
-			t.lastClones.Delete(id)
-		}
-		return true
-	})
-	return freed, err
 }
 
 // memory counts the needs of a tree in memory: its contents, and the objects that it was saved as.

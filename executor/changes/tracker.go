@@ -104,8 +104,6 @@ type Tracker struct {
 
 	keeping progress
 	clones  atomic.Bool // large files may be cloned
-	// lastClones has the store.Sum of the last clone of a file by its ident.
-	lastClones sync.Map
 	// reclaiming is held while the store loses what is unused. It comes after mu.
 	reclaiming sync.RWMutex
 }

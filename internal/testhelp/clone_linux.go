@@ -1,9 +1,6 @@
 package testhelp
 
 import (
-	"bytes"
-	"io"
-	"math"
 	"os"
 	"testing"
 
@@ -43,19 +40,5 @@ func copyFile(dst, src int) error {
 			return err
 		}
 		at += int64(n)
-	}
-}
-
-// Sames is a function for what [Cloner] returns that reports whether two clones share everything: nil for the kernel's, and otherwise one
-// that compares them.
-func Sames(tb testing.TB, dir string) func(a, b *os.File) bool {
-	tb.Helper()
-	if Cloner(tb, dir) == nil {
-		return nil
-	}
-	return func(a, b *os.File) bool {
-		x, err := io.ReadAll(io.NewSectionReader(a, 0, math.MaxInt64))
-		y, err2 := io.ReadAll(io.NewSectionReader(b, 0, math.MaxInt64))
-		return err == nil && err2 == nil && bytes.Equal(x, y)
 	}
 }

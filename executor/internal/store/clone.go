@@ -37,62 +37,39 @@ func IsClone(sum Sum) bool { return string(sum[:len(cloneMark)]) == cloneMark }
 
 func cloneFile(sum Sum) string { return clonePrefix + hex.EncodeToString(sum[len(cloneMark):]) }
 
-// Clone is a file in the store that shares the content of another one, until either is written. It is unnamed until Keep.
+// Clone is a file in the store that shares the content of another one, until either is written. It counts with all its
+// bytes, which it takes once the other one is overwritten. It is unnamed until Keep.
 type Clone struct {
 	s    *Store
 	name string
 	size int64
 }
 
-// Clone clones an open file of so many bytes. It fails with [ErrFull], with [ErrTooLarge] and with [ErrNoClones]. If the clone of a name is
-// kept and has the same content, as far as the file system tells, there is no other one: same is true.
-func (s *Store) Clone(file *os.File, size int64, like Sum) (c *Clone, same bool, err error) {
+// Clone clones an open file of so many bytes. It fails with [ErrFull], with [ErrTooLarge] and with [ErrNoClones].
+func (s *Store) Clone(file *os.File, size int64) (*Clone, error) {
 	if s.root == nil {
-		return nil, false, ErrNoClones
+		return nil, ErrNoClones
 	}
-	c = &Clone{s, newPrefix + rand.Text(), size}
-	kept := s.openLike(like, size)
-	if kept != nil {
-		defer func() { _ = kept.Close() }()
-	} else if err := c.hasRoom(); err != nil {
-		return nil, false, err
+	c := &Clone{s, newPrefix + rand.Text(), size}
+	if err := c.reserve(); err != nil {
+		return nil, err
 	}
 	// The clone waits for the disk with the lock of the file, on which its writers and steps would wait.
 	_ = unix.SyncFileRange(int(file.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
-	f, err := s.root.OpenFile(c.name, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	f, err := s.root.OpenFile(c.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
-		err = s.CloneTo(int(f.Fd()), file)
-		same = err == nil && kept != nil && s.same(kept, f)
-		err = errors.Join(err, f.Close())
+		err = errors.Join(s.CloneTo(int(f.Fd()), file), f.Close())
 	}
-	if err != nil || same {
-		return nil, same, errors.Join(err, c.Discard())
+	if err != nil {
+		return nil, errors.Join(err, c.Discard())
 	}
-	return c, false, nil
+	return c, nil
 }
 
-// openLike opens a clone if it has so many bytes, and otherwise returns nil.
-func (s *Store) openLike(name Sum, size int64) *os.File {
-	s.mu.RLock()
-	kept, ok := s.clones[name]
-	s.mu.RUnlock()
-	if !ok || kept != size { // which is no damage
-		return nil
-	}
-	f, _ := s.OpenClone(name, size)
-	return f
-}
-
-// hasRoom fails where the clone has no room in the store.
-func (c *Clone) hasRoom() error {
-	c.s.mu.RLock()
-	defer c.s.mu.RUnlock()
-	return c.room()
-}
-
-// room is hasRoom while s.mu is held.
-func (c *Clone) room() error {
+func (c *Clone) reserve() error {
 	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 		return errClosed
@@ -101,7 +78,11 @@ func (c *Clone) room() error {
 	case s.cloneBytes+c.size > s.cloneBound:
 		return fmt.Errorf("%w: large files have %d of %d bytes", ErrFull, s.cloneBytes, s.cloneBound)
 	}
-	return s.checkSpace(0)
+	if err := s.checkSpace(0); err != nil {
+		return err
+	}
+	s.cloneBytes += c.size
+	return nil
 }
 
 // CloneTo makes the content of a file that of another one, which is open to be written and empty.
@@ -121,19 +102,18 @@ func (s *Store) CloneTo(dst int, file *os.File) error {
 // ClonesTo reports whether clones can be made of and to files on the file system of an empty one, which is open to be written.
 func (s *Store) ClonesTo(dst int) bool { return s.root != nil && s.CloneTo(dst, s.lock) == nil }
 
-// Keep gives a clone its name. From then on it counts with all its bytes, which it takes once the other file is overwritten. It fails with
-// [ErrFull], and the clone remains.
+// Keep gives a clone its name.
 func (c *Clone) Keep(name Sum) error {
 	s := c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := c.room(); err != nil {
-		return err // if the store is closed, the next Open removes it
+	if s.closed {
+		return errClosed // the next Open removes it
 	}
 	if err := s.root.Rename(c.name, cloneFile(name)); err != nil {
 		return err
 	}
-	s.cloneBytes += c.size - s.clones[name] // it may have been kept meanwhile
+	s.cloneBytes -= s.clones[name] // it was kept meanwhile
 	s.clones[name] = c.size
 	return nil
 }
@@ -146,6 +126,7 @@ func (c *Clone) Discard() error {
 	if s.closed {
 		return nil
 	}
+	s.cloneBytes -= c.size
 	if err := s.root.Remove(c.name); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

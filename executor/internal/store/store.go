@@ -73,8 +73,6 @@ type Config struct {
 	MaxBytes int64
 	// Clone makes a file, by its descriptor, share the content of another one; nil means the kernel's way, see ioctl_ficlone(2).
 	Clone func(dst, src int) error
-	// Same reports whether two clones of one size share everything; nil means as far as the kernel knows.
-	Same func(a, b *os.File) bool
 }
 
 // Store keeps contents. Its methods may be called concurrently. It owns no goroutine.
@@ -82,9 +80,8 @@ type Store struct {
 	root *os.Root // nil in memory
 	lock *os.File
 	zstd codec
-	// clone and same are those of the Config.
+	// clone is that of the Config.
 	clone func(dst, src int) error
-	same  func(a, b *os.File) bool
 
 	mu       sync.RWMutex
 	segments []*segment // in the order of their numbers; the last one grows
@@ -96,7 +93,7 @@ type Store struct {
 	closed   bool
 
 	clones                 map[Sum]int64 // the sizes of the large files
-	cloneBytes, cloneBound int64         // of all
+	cloneBytes, cloneBound int64         // of all, with those that are not kept yet
 
 	evictions atomic.Uint32
 }
@@ -110,12 +107,9 @@ type place struct {
 // Open opens a store, and makes its directory where it does not exist. It fails with [filelock.ErrLocked] while another
 // process has it, and with [ErrNewer].
 func Open(cfg Config) (*Store, error) {
-	s := &Store{index: map[Sum]place{}, clones: map[Sum]int64{}, bound: cfg.MaxBytes, unseen: checkEvery, clone: cfg.Clone, same: cfg.Same}
+	s := &Store{index: map[Sum]place{}, clones: map[Sum]int64{}, bound: cfg.MaxBytes, unseen: checkEvery, clone: cfg.Clone}
 	if s.clone == nil {
 		s.clone = unix.IoctlFileClone
-	}
-	if s.same == nil {
-		s.same = shareAll
 	}
 	if cfg.Dir == "" {
 		s.bound = cmp.Or(s.bound, defaultBound)
