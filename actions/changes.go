@@ -303,8 +303,10 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 	e := r.m.effects
 	asked := r.call.Request.Changes
 	switch {
-	case refused, asked == "" && r.effect == nil:
+	case refused:
 		e.drop(r.effect)
+		return
+	case asked == "" && r.effect == nil:
 		if now := r.m.State(); now != 0 {
 			r.action.SetEffect(journal.EffectNone, now)
 		}

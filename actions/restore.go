@@ -101,7 +101,7 @@ func (m *Manager) around(n uint64) (before, after uint64, err error) {
 			return info.After, info.After, nil
 		}
 	}
-	return 0, 0, api.NotFound(fmt.Sprintf("What the action %d changed is not known: it did not end, or is not kept", n))
+	return 0, 0, api.NotFound(fmt.Sprintf("What the action %d changed is not known: it did not end, or its state is not kept", n))
 }
 
 // undoable are the causes of changes that a client asked for.

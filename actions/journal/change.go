@@ -207,7 +207,7 @@ func (j *loader) applyChange(s *segment, r record, at int64) {
 	c := &change{seq: r.seq, n: r.n, state: uint64(r.inner), time: r.at, age: j.loaded, holder: holder} //nolint:gosec // never negative
 	c.at = place{segment: s, at: at}
 	if r.n > 0 {
-		holder.change, holder.effect = c, EffectSome
+		holder.change, holder.effect, holder.left = c, EffectSome, c.state
 	}
 	holder.hold(s)
 	j.listChange(c)

@@ -182,3 +182,26 @@ func TestDamagedChange(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// A journal of before the states of actions had records: the record of a change has it.
+func TestStateOfOldChange(t *testing.T) {
+	t.Parallel()
+	cfg := journal.Config{Dir: filepath.Join(t.TempDir(), "journal")}
+	j := open(t, cfg)
+	a := reserve(t, j, "a")
+	if err := a.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	a.Change(4, []byte("one"))
+	a.Finish(3, []byte("result"))
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a, err := open(t, cfg).Lookup("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := a.Info(); info.After != 4 || info.Effect != journal.EffectSome {
+		t.Errorf("got effect %d, state %d after, want 4", info.Effect, info.After)
+	}
+}
