@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -346,6 +347,33 @@ func TestArchitecture(t *testing.T) {
 	h := fakeHost(t, dockertest.New(t), func(c *docker.Config) { c.Servers = map[string]string{"mips": "/nowhere"} })
 	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"}); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "mips") {
 		t.Errorf("got %v, want what there is", err)
+	}
+}
+
+// A container is paused also where runc gives up at first, and an engine that cannot pause is asked so often only.
+func TestPauseBusy(t *testing.T) {
+	t.Parallel()
+	engine := dockertest.New(t)
+	var failures atomic.Int32
+	failures.Store(2)
+	engine.Hold = func(call string) {
+		engine.Lock()
+		defer engine.Unlock()
+		if engine.Refusals = nil; call == "pause" && failures.Add(-1) >= 0 {
+			engine.Refusals = map[string]error{"pause": errors.New("OCI runtime pause failed: unable to freeze: unknown")}
+		}
+	}
+	h := fakeHost(t, engine)
+	s := create(t, h, sandbox.Spec{Image: "debian"})
+	if err := h.Pause(t.Context(), s); err != nil || failures.Load() >= 0 {
+		t.Fatalf("got %v after %d failures", err, 2-failures.Load())
+	}
+	if err := h.Resume(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	failures.Store(1 << 20)
+	if err := h.Pause(t.Context(), s); err == nil || !strings.Contains(err.Error(), "unable to freeze") {
+		t.Errorf("got %v, want the engine's reason", err)
 	}
 }
 

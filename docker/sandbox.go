@@ -18,6 +18,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -338,11 +339,31 @@ func (h *Host) Pause(ctx context.Context, box *sandbox.Sandbox) error {
 		if s.State == sandbox.Paused {
 			return nil
 		}
-		if err := h.engine.ContainerPause(ctx, s.Instance); err != nil {
+		if err := h.freeze(ctx, s); err != nil {
 			return err
 		}
 		return h.suspend(ctx, s)
 	})
+}
+
+// freezeTries is how often a container is paused that cannot be, with pauses between.
+const (
+	freezeTries = 10
+	freezePause = 100 * time.Millisecond
+)
+
+// freeze pauses a container. On a busy machine runc often gives up before the kernel could stop all processes, lets them go on, and
+// leaves it to its caller to try again (github.com/opencontainers/runc/pull/4388).
+func (h *Host) freeze(ctx context.Context, s *instance) error {
+	for try := 1; ; try++ {
+		err := h.engine.ContainerPause(ctx, s.Instance)
+		if err == nil || try == freezeTries || !strings.Contains(err.Error(), "unable to freeze") {
+			return err
+		}
+		if stopped := channel.Sleep(ctx, freezePause); stopped != nil {
+			return errors.Join(err, stopped)
+		}
+	}
 }
 
 // suspend ends the connections of a paused sandbox: the clients at their other ends would wait.
@@ -407,7 +428,7 @@ func (h *Host) tellDeadline(ctx context.Context, s *instance, key string, ttl ti
 			return engineError(ctx, "resuming it", err)
 		}
 		defer func() {
-			again := h.engine.ContainerPause(context.WithoutCancel(ctx), s.Instance)
+			again := h.freeze(context.WithoutCancel(ctx), s)
 			err = errors.Join(err, engineError(ctx, "pausing it again", again))
 		}()
 	default:
