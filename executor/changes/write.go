@@ -10,10 +10,11 @@ import (
 const (
 	// recentWrite is how old the time of a change is at which no write is under way any more: a call takes less.
 	recentWrite = time.Minute
-	// maxWriteWait bounds the time that is waited for a write, and maxAwaited the waits at a time. A busy machine takes
-	// tens of milliseconds for nothing.
-	maxWriteWait = 200 * time.Millisecond
-	maxAwaited   = 8
+	// writeLook times maxWriteLooks bounds the time that is waited for a write, and maxAwaited the waits at a time. A busy
+	// machine takes tens of milliseconds for nothing, and where this process gets no processor it does not count them.
+	writeLook     = 10 * time.Millisecond
+	maxWriteLooks = 20
+	maxAwaited    = 8
 )
 
 var awaited atomic.Int32
@@ -47,12 +48,14 @@ func awaitWrite(fd int, a *attr) error {
 		_, _ = unix.Pread(own, b[:], 0)
 		_ = unix.Close(own)
 	}()
-	timer := time.NewTimer(maxWriteWait)
-	defer timer.Stop()
-	select {
-	case <-over:
-		return nil
-	case <-timer.C:
-		return errChanged
+	looks := time.NewTicker(writeLook) // which drops those that come late
+	defer looks.Stop()
+	for range maxWriteLooks {
+		select {
+		case <-over:
+			return nil
+		case <-looks.C:
+		}
 	}
+	return errChanged
 }
