@@ -179,9 +179,9 @@ func (s *Session) look(cur *running) {
 	slow := stuck && sh.isSlow(w.ran)
 	if stuck {
 		longest = patience
-		over := mute || now.Sub(w.since) > patience
+		late := mute || now.Sub(w.since) > patience
 		// The reports are looked at last: what the shell has read, it has answered before.
-		if now.Sub(w.first) > maxPatience || over && !slow && !sh.mayHaveReported() {
+		if now.Sub(w.first) > maxPatience || late && !slow && !sh.mayHaveReported() {
 			if !cur.ended() {
 				s.retire(sh, whyNoReport)
 			}

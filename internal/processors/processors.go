@@ -39,7 +39,7 @@ type Governor struct {
 	mu       sync.Mutex
 	one      bool
 	since    time.Time     // of the last change of one
-	short    time.Duration // until the next look while one is enough
+	pause    time.Duration // until the next look while one is enough
 	calm     time.Duration // until the next time
 	requests list.List     // of time.Time, when those in flight began, the first one first
 	timer    *time.Timer   // for the next look
@@ -59,7 +59,7 @@ func New() *Governor {
 
 func newGovernor(use func(one bool), spent func() time.Duration) *Governor {
 	// The start of a server, and of a first shell, is long and has little to do at a time: the first looks come late.
-	g := &Governor{use: use, spent: spent, one: true, short: calm, calm: calm}
+	g := &Governor{use: use, spent: spent, one: true, pause: calm, calm: calm}
 	g.timer = time.AfterFunc(time.Hour, g.look)
 	g.timer.Stop()
 	use(true)
@@ -101,7 +101,7 @@ func (g *Governor) begin() *list.Element {
 	now := time.Now()
 	request := g.requests.PushBack(now)
 	if g.one && !g.waits {
-		g.lookIn(g.short, now)
+		g.lookIn(g.pause, now)
 	}
 	return request
 }
@@ -135,7 +135,7 @@ func (g *Governor) look() {
 			g.calm = calm
 		}
 	}
-	g.short = short
+	g.pause = short
 	if changed {
 		g.one, g.since = one, now
 	}
@@ -148,7 +148,7 @@ func (g *Governor) look() {
 	g.waits = false
 	switch {
 	case g.one && g.requests.Len() > 0:
-		g.lookIn(g.short, now)
+		g.lookIn(g.pause, now)
 	case !g.one && !g.hasLong(now): // otherwise its end brings the next look
 		g.lookIn(g.calm, now)
 	}
