@@ -602,7 +602,7 @@ func TestDockerEndsByItself(t *testing.T) {
 	t.Parallel()
 	image(t, busyboxImage)
 	h := testHost(t)
-	for name, spec := range map[string]sandbox.Spec{"time to live": {TTL: 10 * time.Second}, "idle limit": {Idle: 10 * time.Second}} {
+	for name, spec := range map[string]sandbox.Spec{"time to live": {TTL: 20 * time.Second}, "idle limit": {Idle: 20 * time.Second}} {
 		spec.Image = busyboxImage
 		s := create(t, h, spec)
 		if out, _ := run(t, s, "echo alive"); out != "alive" {
