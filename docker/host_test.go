@@ -350,7 +350,7 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
-// A container is paused also where runc gives up at first, and an engine that cannot pause is asked so often only.
+// A container is paused also where runc gives up at first, and one that cannot be is tried ten times.
 func TestPauseBusy(t *testing.T) {
 	t.Parallel()
 	engine := dockertest.New(t)
@@ -359,7 +359,8 @@ func TestPauseBusy(t *testing.T) {
 	engine.Hold = func(call string) {
 		engine.Lock()
 		defer engine.Unlock()
-		if engine.Refusals = nil; call == "pause" && failures.Add(-1) >= 0 {
+		engine.Refusals = nil
+		if call == "pause" && failures.Add(-1) >= 0 {
 			engine.Refusals = map[string]error{"pause": errors.New("OCI runtime pause failed: unable to freeze: unknown")}
 		}
 	}
@@ -374,6 +375,9 @@ func TestPauseBusy(t *testing.T) {
 	failures.Store(1 << 20)
 	if err := h.Pause(t.Context(), s); err == nil || !strings.Contains(err.Error(), "unable to freeze") {
 		t.Errorf("got %v, want the engine's reason", err)
+	}
+	if tries := 1<<20 - failures.Load(); tries != 10 {
+		t.Errorf("got %d tries, want 10", tries)
 	}
 }
 

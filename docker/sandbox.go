@@ -346,13 +346,15 @@ func (h *Host) Pause(ctx context.Context, box *sandbox.Sandbox) error {
 	})
 }
 
-// freezeTries is how often a container is paused that cannot be, with pauses between.
 const (
-	freezeTries = 10
-	freezePause = 100 * time.Millisecond
+	// freezeTries bounds the attempts to pause a container, and freezePause is the time between two. One may take seconds: refreezeTime
+	// bounds all of them where no caller can.
+	freezeTries  = 10
+	freezePause  = 100 * time.Millisecond
+	refreezeTime = 30 * time.Second
 )
 
-// freeze pauses a container. On a busy machine runc often gives up before the kernel could stop all processes, lets them go on, and
+// freeze pauses a container. On a busy machine runc gives up before the kernel has stopped all processes, lets them go on, and
 // leaves it to its caller to try again (github.com/opencontainers/runc/pull/4388).
 func (h *Host) freeze(ctx context.Context, s *instance) error {
 	for try := 1; ; try++ {
@@ -428,8 +430,9 @@ func (h *Host) tellDeadline(ctx context.Context, s *instance, key string, ttl ti
 			return engineError(ctx, "resuming it", err)
 		}
 		defer func() {
-			again := h.freeze(context.WithoutCancel(ctx), s)
-			err = errors.Join(err, engineError(ctx, "pausing it again", again))
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreezeTime)
+			defer cancel()
+			err = errors.Join(err, engineError(ctx, "pausing it again", h.freeze(ctx, s)))
 		}()
 	default:
 		return nil

@@ -63,6 +63,7 @@ var terminalAttacks = []attack{
 	{name: "exclusive mode", text: python("fcntl.ioctl(0, termios.TIOCEXCL)")},
 	{name: "no permissions", text: "chmod 000 $(tty)"},
 	{name: "no permissions, later", text: "(sleep 0.1; chmod 000 $(tty)) & wait"},
+	{name: "no permissions, at the next command", text: "(sleep 0.1; chmod 000 $(tty)) &", either: true},
 	{name: "typed ahead", text: python(`for c in b"exit 9\n": fcntl.ioctl(0, termios.TIOCSTI, bytes([c]))`)},
 	{name: "typed ahead without an end", text: python(`for c in b"exit 9": fcntl.ioctl(0, termios.TIOCSTI, bytes([c]))`)},
 	{name: "raw mode", text: "stty raw -echo -isig min 255 time 0"},
