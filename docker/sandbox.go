@@ -362,9 +362,7 @@ func (h *Host) freeze(ctx context.Context, s *instance) error {
 		if err == nil || try == freezeTries || !strings.Contains(err.Error(), "unable to freeze") {
 			return err
 		}
-		if stopped := channel.Sleep(ctx, freezePause); stopped != nil {
-			return errors.Join(err, stopped)
-		}
+		_ = channel.Sleep(ctx, freezePause) // the next try fails then
 	}
 }
 
