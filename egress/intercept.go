@@ -344,7 +344,7 @@ func (in *injection) rewrite(p *httputil.ProxyRequest, host Host) {
 func (in *injection) scrub(res *http.Response) error {
 	res.Header.Del(HeaderDenied)
 	in.forms.scrub(res.Header)
-	if len(in.forms) > 0 && res.StatusCode != http.StatusSwitchingProtocols {
+	if res.StatusCode != http.StatusSwitchingProtocols {
 		scrubBody(res, in.forms)
 	}
 	return nil

@@ -120,8 +120,11 @@ type portion struct {
 	err error
 }
 
-// scrubBody has a response scrubbed, its trailers as well.
+// scrubBody has a response scrubbed, its trailers as well. Without forms it does nothing.
 func scrubBody(res *http.Response, f forms) {
+	if len(f) == 0 {
+		return
+	}
 	shortest, longest := f.lengths()
 	res.Body = &scrubber{
 		ReadCloser: res.Body, forms: f, longest: longest, guess: min(maxGuess, shortest/2),

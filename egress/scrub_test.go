@@ -277,6 +277,7 @@ func FuzzScrub(f *testing.F) {
 	f.Add([]byte("xabababaxab"), []byte("aba"), []byte("ax"), uint64(1), uint16(3))
 	f.Add([]byte("secretsecret1tsthing"), []byte("secret"), []byte("secret1"), uint64(2), uint16(1))
 	f.Add(bytes.Repeat([]byte("abcab"), 5<<10), bytes.Repeat([]byte("abcab"), 20), []byte("cabab"), uint64(3), uint16(20<<10))
+	f.Add([]byte("no forms"), []byte{}, []byte{}, uint64(2), uint16(1))
 	f.Fuzz(func(t *testing.T, text, one, other []byte, seed uint64, most uint16) {
 		if len(text) > 64<<10 || len(text) > 2000*(int(most)+1) || len(one)+len(other) > 512 {
 			return // these take long, and find nothing more
