@@ -25,8 +25,9 @@ const (
 // serverImageVariable is the variable that --server-image overrides.
 const serverImageVariable = "ACTIOND_SERVER_IMAGE"
 
-// notOnKubernetes are the flags that Pods cannot honour.
-var notOnKubernetes = []string{"pids-limit", "nofile", "read-only", "security-opt", "allow", "deny", "network-policy", "private", "secret", "state-dir", "uid-range", "server"}
+// notOnKubernetes are the flags that Pods cannot honour. Like onlyOnKubernetes and needEngine, it is
+// known without a driver, for the help; a test compares them with what the drivers refuse.
+var notOnKubernetes = []string{"pids-limit", "nofile", "read-only", "security-opt", "state-dir", "uid-range", "server"}
 
 // onlyOnKubernetes are the flags that only Pods can honour.
 var onlyOnKubernetes = []string{"server-image", "image-pull-secret", "node-selector", "toleration", "userns", "server-volume"}
