@@ -254,9 +254,12 @@ func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, to *entry, port 
 		Secure: g.preview.scheme == "https", Expires: tokenExpires(token),
 	})
 	// Not "//host", which would be another host.
-	target := url.URL{Path: "/" + strings.TrimLeft(r.URL.Path, "/"), RawQuery: withoutToken(r.URL.RawQuery)}
+	target := "/" + strings.TrimLeft(r.URL.EscapedPath(), "/")
+	if query := withoutToken(r.URL.RawQuery); query != "" {
+		target += "?" + query
+	}
 	h := w.Header()
-	h.Set("Location", target.String())
+	h.Set("Location", target)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(http.StatusSeeOther)

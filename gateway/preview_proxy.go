@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -213,25 +215,34 @@ func answerOfPort(r *http.Response) error {
 	return p.redirect(r)
 }
 
-// redirect translates the target of a redirect into the client's URLs. A redirect to
+// redirect translates the address in a Location header into the client's URLs. A redirect to
 // another host is an error if the client sent a key: most clients would send it there.
+// With any other status the address is information: the request was carried out, and the
+// answer is passed on, without an address that clients should not be led to.
 func (p *destination) redirect(r *http.Response) error {
 	location := r.Header.Get("Location")
 	if location == "" {
 		return nil
 	}
 	r.Header.Del("Location")
+	redirects := r.StatusCode >= 300 && r.StatusCode < 400
 	target, err := r.Request.URL.Parse(location)
 	if err != nil {
-		return errors.New("it answered with a redirect that cannot be read")
+		if redirects {
+			return errors.New("it answered with a redirect that cannot be read")
+		}
+		return nil //nolint:nilerr // the answer is good without that address
 	}
-	switch target.Host {
-	case p.origin(), fmt.Sprintf("127.0.0.1:%d", p.port), fmt.Sprintf("[::1]:%d", p.port), p.host:
+	switch {
+	case p.isOwn(target):
 		path := target.EscapedPath()
-		if target.Host == p.host { // an application that obeys the forwarded headers
+		if strings.EqualFold(target.Host, p.host) { // an application that obeys the forwarded headers
 			path = strings.TrimPrefix(path, p.prefix)
 		}
 		if leadsUp(path) { // encoded, which many clients take for directions, to paths of the gateway
+			if !redirects {
+				return nil
+			}
 			return fmt.Errorf("it answered with a redirect (%d) out of its own paths, which is not passed on", r.StatusCode)
 		}
 		path = p.prefix + "/" + strings.TrimLeft(path, "/")
@@ -241,14 +252,30 @@ func (p *destination) redirect(r *http.Response) error {
 		if target.Fragment != "" {
 			path += "#" + target.EscapedFragment()
 		}
-		r.Header.Set("Location", path)
-		return nil
+		location = path
+	case redirects && (!p.onHost || p.keyed):
+		return fmt.Errorf("it answered with a redirect (%d) to another host, which is not passed on", r.StatusCode)
 	}
-	if p.onHost && !p.keyed {
-		r.Header.Set("Location", location)
-		return nil
+	r.Header.Set("Location", location)
+	return nil
+}
+
+// isOwn reports whether a URL leads to the application: by the preview's host, or by a name
+// or an address that the application has for itself.
+func (p *destination) isOwn(target *url.URL) bool {
+	if strings.EqualFold(target.Host, p.host) {
+		return true
 	}
-	return fmt.Errorf("it answered with a redirect (%d) to another host, which is not passed on", r.StatusCode)
+	port := target.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[target.Scheme]
+	}
+	if port != strconv.Itoa(int(p.port)) {
+		return false
+	}
+	host := strings.TrimSuffix(target.Hostname(), ".")
+	addr, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && (addr.Unmap().IsLoopback() || addr.Unmap().IsUnspecified())
 }
 
 // notPassedToPort is the refusal of a request that an application did not answer.

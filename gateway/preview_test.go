@@ -405,6 +405,13 @@ func TestPreviewRedirects(t *testing.T) {
 		{"../../../../v1/sandboxes", prefix + "/v1/sandboxes", "/v1/sandboxes", "/v1/sandboxes"},
 		{"http://localhost:8080/x", prefix + "/x", "/x", "/x"},
 		{"http://127.0.0.1:8080/x", prefix + "/x", "/x", "/x"},
+		{"http://LOCALHOST:8080/x", prefix + "/x", "/x", "/x"},
+		{"http://0.0.0.0:8080/x", prefix + "/x", "/x", "/x"},
+		{"http://[::]:8080/x", prefix + "/x", "/x", "/x"},
+		{"http://127.0.0.2:8080/x", prefix + "/x", "/x", "/x"},
+		{"http://[::ffff:127.0.0.1]:8080/x", prefix + "/x", "/x", "/x"},
+		{"http://localhost:8081/x", "", "http://localhost:8081/x", ""},
+		{"http://localhost/x", "", "http://localhost/x", ""},
 		{"/%252e%252e/%252E./v1/sandboxes", "", "", ""},
 		{"http://localhost:8080/x/%252e%252e/%252e%252e/stop", "", "", ""},
 		{"http://evil.example/", "", "http://evil.example/", ""},
@@ -430,6 +437,47 @@ func TestPreviewRedirects(t *testing.T) {
 			if got := sent.w.Header().Get("Location"); sent.w.Code != status || got != sent.want {
 				t.Errorf("%s, %s: got %d to %q, want %q", tt.to, sent.name, sent.w.Code, got, sent.want)
 			}
+		}
+	}
+}
+
+// An answer that is no redirect is passed on, whatever address it tells: the application did
+// what it was asked to.
+func TestPreviewLocations(t *testing.T) {
+	t.Parallel()
+	p := newPreviews(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", r.URL.Query().Get("to"))
+		w.WriteHeader(http.StatusCreated)
+	})
+	prefix := "/sandboxes/" + p.sandbox.ID + "/ports/8080"
+	for to, want := range map[string]string{
+		"/items/7":                           prefix + "/items/7",
+		"http://localhost:8080/items/7":      prefix + "/items/7",
+		"https://other.example/items/7":      "https://other.example/items/7",
+		"http://localhost:8080/%252e%252e/x": "",
+		"http://[":                           "",
+	} {
+		w := p.send("POST", "gw", prefix+"/items?to="+to, "X-API-Key", theKey)
+		if got := w.Header().Get("Location"); w.Code != http.StatusCreated || got != want {
+			t.Errorf("%s: got %d with %q, want 201 with %q", to, w.Code, got, want)
+		}
+	}
+}
+
+// A signed address is opened with its path and query as they were written, but the signature.
+func TestPreviewSignedPath(t *testing.T) {
+	t.Parallel()
+	p := newPreviews(t, hello)
+	token := strings.TrimPrefix(p.signed("60"), "/?")
+	for asked, want := range map[string]string{
+		"/a%2Fb?" + token:              "/a%2Fb",
+		"/a%20b?x=%2F&" + token:        "/a%20b?x=%2F",
+		"//evil.example/%2F?" + token:  "/evil.example/%2F",
+		"/%2F%2Fevil.example?" + token: "/%2F%2Fevil.example",
+	} {
+		w := p.send("GET", p.host, asked, "Accept", "text/html")
+		if got := w.Header().Get("Location"); w.Code != http.StatusSeeOther || got != want {
+			t.Errorf("%s: got %d to %q, want 303 to %q", asked, w.Code, got, want)
 		}
 	}
 }

@@ -67,8 +67,11 @@ const (
 // SetTunnelIdle sets how long a tunnel may carry nothing.
 func (s *Server) SetTunnelIdle(d time.Duration) { s.tunnels.idle = d }
 
-// SetTunnelRate sets how many tunnels a second may be opened from now on.
-func (s *Server) SetTunnelRate(most rate.Limit) { s.tunnels.rate = rate.NewLimiter(most, 0) }
+// SetTunnelRate sets how many tunnels a second may be opened from now on, the first at
+// once, and how long a request waits for its turn.
+func (s *Server) SetTunnelRate(most rate.Limit, wait time.Duration) {
+	s.tunnels.rate, s.tunnels.wait = rate.NewLimiter(most, 1), wait
+}
 
 // Route is a line of the table.
 type Route struct {

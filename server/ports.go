@@ -25,6 +25,9 @@ const (
 	// look at all processes: a page makes many requests at once, and then few.
 	tunnelRate  = 20 // a second
 	tunnelBurst = 128
+	// tunnelWait is how long a request for a tunnel waits for its turn, and then for a free
+	// place: at this rate 200 requests wait at most.
+	tunnelWait = 10 * time.Second
 	// tunnelIdle is how long a tunnel may carry nothing.
 	tunnelIdle = time.Hour
 	// tunnelBuffer is the size of the buffer of each direction of a tunnel, in bytes.
@@ -35,13 +38,14 @@ const (
 type tunnels struct {
 	open  chan struct{} // one element per tunnel
 	rate  *rate.Limiter
+	wait  time.Duration
 	idle  time.Duration
 	bytes *prometheus.CounterVec
 }
 
 func newTunnels() *tunnels {
 	t := &tunnels{
-		open: make(chan struct{}, maxTunnels), rate: rate.NewLimiter(tunnelRate, tunnelBurst), idle: tunnelIdle,
+		open: make(chan struct{}, maxTunnels), rate: rate.NewLimiter(tunnelRate, tunnelBurst), wait: tunnelWait, idle: tunnelIdle,
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "actiond_tunnel_bytes_total",
 			Help: "Bytes that tunnels carried, in to a port of the sandbox, or out of it.",
@@ -73,19 +77,14 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) error {
 	if err := upgrade(w, r); err != nil {
 		return err
 	}
+	if err := s.awaitTunnel(r.Context()); err != nil {
+		return err
+	}
+	defer func() { <-s.tunnels.open }()
 	s.attached.RLock()
 	defer s.attached.RUnlock()
 	if s.draining.Load() {
 		return refuse(http.StatusTooManyRequests, "The server is shutting down")
-	}
-	select {
-	case s.tunnels.open <- struct{}{}:
-		defer func() { <-s.tunnels.open }()
-	default:
-		return refuse(http.StatusTooManyRequests, "%d tunnels are open already; close one first", maxTunnels)
-	}
-	if !s.tunnels.rate.Allow() {
-		return refuse(http.StatusTooManyRequests, "Tunnels are opened too fast: %d a second can be", tunnelRate)
 	}
 	s.life.begin()
 	defer s.life.end()
@@ -105,6 +104,35 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.relay(r.Context(), ws, conn)
 	return nil
+}
+
+// awaitTunnel waits until one more tunnel may be opened, and takes its place in open. It
+// refuses where that would take too long.
+func (s *Server) awaitTunnel(ctx context.Context) error {
+	turn := s.tunnels.rate.Reserve()
+	if !turn.OK() || turn.Delay() > s.tunnels.wait {
+		turn.Cancel()
+		return refuse(http.StatusTooManyRequests, "Tunnels are opened too fast: %d a second can be", tunnelRate)
+	}
+	timer := time.NewTimer(turn.Delay())
+	defer timer.Stop()
+	var open chan<- struct{} // nil until it is this request's turn
+	for {
+		select {
+		case open <- struct{}{}:
+			return nil
+		case <-timer.C:
+			if open != nil {
+				return refuse(http.StatusTooManyRequests, "%d tunnels are open already; close one first", maxTunnels)
+			}
+			open = s.tunnels.open
+			timer.Reset(s.tunnels.wait)
+		case <-s.hungUp:
+			return refuse(http.StatusTooManyRequests, "The server is shutting down")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // errTunnelIdle ends a tunnel that carried nothing for too long.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/actiond/actiond/api"
 	apiclient "github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/internal/testhelp"
@@ -266,9 +268,23 @@ func TestTunnelLimits(t *testing.T) {
 	for range server.MaxTunnels {
 		tunnels = append(tunnels, dialPort(t, c))
 	}
+	s.SetTunnelRate(rate.Inf, time.Millisecond)
 	_, err := c.DialPort(t.Context(), 8080)
 	if got := status(err); got != 429 {
 		t.Errorf("one too many: got %d", got)
+	}
+	s.SetTunnelRate(rate.Inf, time.Hour)
+	next := make(chan error)
+	go func() {
+		tunnel, err := c.DialPort(t.Context(), 8080)
+		if err == nil {
+			tunnel.Close()
+		}
+		next <- err
+	}()
+	tunnels[0].Close()
+	if err := <-next; err != nil {
+		t.Errorf("one that waits until another is closed: got %v", err)
 	}
 	if life, err := c.Status(t.Context()); err != nil || !life.Busy {
 		t.Errorf("with tunnels: got %+v, %v, want busy", life, err)
@@ -287,7 +303,12 @@ func TestTunnelLimits(t *testing.T) {
 	if _, err := c.DialPort(t.Context(), 81); status(err) != 404 {
 		t.Errorf("nothing listens: got %v", err)
 	}
-	s.SetTunnelRate(0)
+	s.SetTunnelRate(1000, time.Hour) // far more than are opened meanwhile
+	for range 50 {
+		dialPort(t, c).Close()
+	}
+	s.SetTunnelRate(1e-6, time.Minute)
+	dialPort(t, c).Close()
 	if _, err := c.DialPort(t.Context(), 8080); status(err) != 429 {
 		t.Errorf("too fast: got %v", err)
 	}
