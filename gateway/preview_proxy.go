@@ -231,7 +231,7 @@ func (p *destination) redirect(r *http.Response) error {
 		if redirects {
 			return errors.New("it answered with a redirect that cannot be read")
 		}
-		return nil //nolint:nilerr // the answer is good without that address
+		return nil // the answer is good without that address
 	}
 	switch {
 	case p.isOwn(target):
