@@ -3,6 +3,7 @@ package cmd_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -100,6 +101,20 @@ func TestDeps(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestQuietLog: no program writes what a library logs.
+func TestQuietLog(t *testing.T) {
+	t.Parallel()
+	programs, err := filepath.Glob("*/main.go")
+	if err != nil || len(programs) < 3 {
+		t.Fatalf("found the programs %q, %v", programs, err)
+	}
+	for _, main := range programs {
+		if !slices.Contains(deps(t, filepath.Dir(main)), module+"internal/quietlog") {
+			t.Errorf("%s does not import internal/quietlog: net/http would log what it was sent", main)
+		}
 	}
 }
 

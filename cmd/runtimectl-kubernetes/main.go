@@ -7,6 +7,7 @@ import (
 
 	"github.com/actiond/actiond/cmd/internal/cli"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	_ "github.com/actiond/actiond/internal/quietlog" // libraries may quote a sandbox
 	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/actiond/actiond/cmd/internal/cli"
+	_ "github.com/actiond/actiond/internal/quietlog" // libraries may quote a sandbox
 )
 
 // release is set by packagers: -ldflags "-X main.release=v1.2.3".

@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"math"
 	"net"
@@ -34,6 +33,7 @@ import (
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/memfile"
 	"github.com/actiond/actiond/internal/processors"
+	_ "github.com/actiond/actiond/internal/quietlog" // libraries may quote a web server
 	"github.com/actiond/actiond/server"
 )
 
@@ -117,7 +117,6 @@ func runServer(ctx context.Context, args, env []string, stderr io.Writer) error 
 		}
 	}
 	logger := newLogger(stderr, opts)
-	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // messages of libraries may quote a web server
 	var user *identity.User
 	if last != nil { // the agent may have changed the files that prepare looks at since
 		user = last.User

@@ -8,8 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"os"
 	"os/signal"
 	"slices"
@@ -47,9 +45,6 @@ func Main(release string, kubernetes platform.OpenCluster) int {
 	// A reader that goes away is to be an error of a write, after which there is
 	// still time to clean up. The channel is not read.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	// Logs of libraries, such as net/http, may quote a sandbox. They are no part of this
-	// program's output.
-	log.SetOutput(io.Discard)
 	p.Version, p.OpenCluster, p.Become = version(release), kubernetes, become
 	p.Caller = os.Getenv(platform.CallerVariable)
 	_ = os.Unsetenv(platform.CallerVariable) // not for the programs that this one starts

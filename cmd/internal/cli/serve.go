@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log"
 	"log/slog"
 	"net"
 	"os"
@@ -244,15 +243,13 @@ func (p *program) serveMetrics(ctx context.Context, g *gateway.Gateway, addr str
 	return stop, nil
 }
 
-// newLogger returns the logger of the gateway, which libraries use too.
+// newLogger returns the logger of the gateway.
 func (p *program) newLogger(debug bool) *slog.Logger {
 	level := slog.LevelInfo
 	if debug {
 		level = slog.LevelDebug
 	}
-	logger := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
-	return logger
+	return slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
 // sayAddress prints where the gateway listens, for the program that started it.
