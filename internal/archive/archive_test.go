@@ -110,6 +110,16 @@ var hostileArchives = []struct {
 		want: []string{"ok -> ./d"},
 	},
 	{
+		name: "links that lead out by other links",
+		members: []*tar.Header{
+			entryOf(tar.TypeDir, "x/", ""), entryOf(tar.TypeSymlink, "x/s", "."), entryOf(tar.TypeSymlink, "x/a", "s/s/../../etc/hostname"),
+			entryOf(tar.TypeSymlink, "x/b", "s/.."), entryOf(tar.TypeSymlink, "x/c", ".//../x"), entryOf(tar.TypeDir, "x/d/", ""),
+			entryOf(tar.TypeSymlink, "x/d/e", "../../f"), entryOf(tar.TypeSymlink, "x/d/f", "../s/d/.."), entryOf(tar.TypeSymlink, "x/d/up", "./../ok"),
+			entryOf(tar.TypeSymlink, "x/ok", "d//f..g"),
+		},
+		want: []string{"d drwxr-xr-x", "d/up -> ./../ok", "ok -> d//f..g", "s -> ."},
+	},
+	{
 		name:    "hard link to the outside",
 		members: []*tar.Header{entryOf(tar.TypeDir, "x/", ""), entryOf(tar.TypeLink, "x/l", "x/../../sentinel")},
 		err:     "leads out of it",

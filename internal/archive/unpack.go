@@ -323,10 +323,31 @@ func removeFile(dir *os.File, name string) error {
 	return retry(func() error { return unix.Unlinkat(int(dir.Fd()), name, 0) })
 }
 
+// stays reports whether a link in a directory so deep below the root leads to a place below it, whatever
+// links it passes: a .. behind one of them does not lead back.
+func stays(target string, depth int) bool {
+	if path.IsAbs(target) {
+		return false
+	}
+	down := false
+	for part := range strings.SplitSeq(target, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			depth--
+			if down || depth < 0 {
+				return false
+			}
+		default:
+			down = true
+		}
+	}
+	return true
+}
+
 // symlink makes a symbolic link.
 func (u *Unpacker) symlink(dir *os.File, name, target string) error {
-	to := path.Join(path.Dir(name), target)
-	if !u.AllLinks && (path.IsAbs(target) || to == ".." || strings.HasPrefix(to, "../")) {
+	if !u.AllLinks && !stays(target, strings.Count(name, "/")) {
 		u.LeftOut(fmt.Sprintf("%s is a link to %s, which is not copied", name, target))
 		return nil
 	}
