@@ -93,7 +93,8 @@ func (h *Host) checkPolicy(ctx context.Context, spec *sandbox.Spec) error {
 	if err := h.keepsPolicies(learned, spec.Runtime); err != nil || len(spec.Policy.Secrets) == 0 {
 		return err
 	}
-	return h.hasRoots()
+	_, err = h.rootsForSecrets()
+	return err
 }
 
 // connectPolicy writes the policy of a sandbox that is being created, and makes the proxy apply it:
@@ -120,7 +121,13 @@ func (h *Host) connectPolicy(ctx context.Context, id string, spec *sandbox.Spec)
 	if before, err := h.state.loadConf(id); err == nil { // a proxy that starts just now may have read it
 		conf.Generation = before.Generation + 1
 	}
-	if err := h.state.saveConf(id, conf); err != nil {
+	var roots []byte
+	if len(conf.Policy.Secrets) > 0 {
+		if roots, err = h.rootsForSecrets(); err != nil {
+			return nil, err
+		}
+	}
+	if err := h.state.saveConf(id, conf, roots); err != nil {
 		return nil, err
 	}
 	if !down {
@@ -249,13 +256,15 @@ func (h *Host) nextPolicy(id string, p egress.Policy, private []netip.Prefix) er
 		return err
 	case len(p.Secrets) > 0 && conf.CA == egress.CA{}:
 		return sandbox.Invalid("sandbox %s was created by a version without secrets: create it anew to give it one", id)
-	case len(p.Secrets) > 0:
-		if err := h.hasRoots(); err != nil {
+	}
+	var roots []byte
+	if p.Brings(&conf.Policy) { // secrets are verified by the roots of the command that gave them
+		if roots, err = h.rootsForSecrets(); err != nil {
 			return err
 		}
 	}
 	conf.Generation, conf.Policy, conf.Private = conf.Generation+1, p, private
-	return h.state.saveConf(id, conf)
+	return h.state.saveConf(id, conf, roots)
 }
 
 // Denied is [sandbox.Networker]'s.
@@ -442,7 +451,7 @@ func (h *Host) emptyImage(ctx context.Context) (ref, arch string, err error) {
 }
 
 // saveHost writes the addresses that no sandbox reaches: this host's, and those at which engine
-// networks reach it; and the roots that verify hosts with secrets.
+// networks reach it.
 func (h *Host) saveHost(ctx context.Context) error {
 	networks, err := safely(ctx, "listing the engine's networks", func() ([]network.Summary, error) {
 		return h.engine.NetworkList(ctx, network.ListOptions{})
@@ -474,7 +483,7 @@ func (h *Host) saveHost(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(own, netip.Addr.Compare)
-	return errors.Join(h.state.saveHost(slices.Compact(own)), h.saveRoots())
+	return h.state.saveHost(slices.Compact(own))
 }
 
 // tendEgress removes policies without a sandbox, and a proxy that has had no policy for a while. It
@@ -487,7 +496,7 @@ func (h *Host) tendEgress(ctx context.Context, dryRun bool) (removed []sandbox.R
 	}
 	var errs []error
 	if !dryRun {
-		errs = append(errs, h.state.removeTemps("", egressRest))
+		errs = append(errs, h.state.removeLeft("", egressRest))
 	}
 	var left []string
 	for _, id := range ids {

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -13,8 +12,8 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// The egress proxy verifies hosts with secrets by the roots of this machine. It runs in an image
-// without a file, so they are copied beside the policies.
+// The egress proxy verifies hosts with secrets by the roots that this machine, or the command, had when the
+// secret came. It runs in an image without a file, so they are copied beside the policy.
 
 // rootsFiles are where distributions keep the roots in one file, as in crypto/x509.
 var rootsFiles = []string{
@@ -28,16 +27,16 @@ const rootsVariable = "SSL_CERT_FILE"
 // errNoRoots reports a machine without roots.
 var errNoRoots = errors.New("this machine has no certificates of authorities: install its package ca-certificates, or name a file with them in " + rootsVariable)
 
-// hasRoots refuses secrets where no host could be verified.
-func (h *Host) hasRoots() error {
+// rootsForSecrets returns the roots for secrets, and refuses these where no host could be verified.
+func (h *Host) rootsForSecrets() ([]byte, error) {
 	data, name, err := h.roots()
 	if err == nil {
 		err = checkRoots(data, name)
 	}
 	if err != nil {
-		return sandbox.Invalid("secrets cannot be kept here: %v", err)
+		return nil, sandbox.Invalid("secrets cannot be kept here: %v", err)
 	}
-	return nil
+	return data, nil
 }
 
 func checkRoots(data []byte, name string) error {
@@ -80,21 +79,4 @@ func readRoots(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is larger than %d bytes", name, egress.MaxRoots)
 	}
 	return data, nil
-}
-
-// saveRoots copies the roots for the egress proxy, where they have changed. Policies without secrets
-// need none.
-func (h *Host) saveRoots() error {
-	data, name, err := h.roots()
-	if err != nil {
-		return nil //nolint:nilerr // hasRoots says it where it matters
-	}
-	before, err := h.state.root.ReadFile(rootsCopy)
-	if err == nil && bytes.Equal(before, data) {
-		return nil
-	}
-	if err := checkRoots(data, name); err != nil {
-		return nil //nolint:nilerr // as above
-	}
-	return h.state.write(rootsCopy, data)
 }

@@ -219,13 +219,61 @@ func TestSecretRefused(t *testing.T) {
 		t.Errorf("a secret for a sandbox: %v", err)
 	}
 	says("verified by the certificates in " + roots)
-	if copied, err := os.ReadFile(filepath.Join(state, "egress/conf/roots.pem")); err != nil || string(copied) != ca.Certificate {
+	if copied, err := os.ReadFile(filepath.Join(state, "egress/conf", s.ID+".pem")); err != nil || string(copied) != ca.Certificate {
 		t.Errorf("the proxy's roots: %s, %v", copied, err)
 	}
 	earlier := `{"generation":7,"policy":{"mode":"public"}}`
 	testhelp.WriteFile(t, filepath.Join(state, "egress/conf", s.ID+".json"), earlier, 0o600)
 	if err := set(); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "create it anew") {
 		t.Errorf("a secret for a sandbox of an earlier version: %v", err)
+	}
+}
+
+// TestSecretRoots: the hosts of a secret are verified by the roots of the command that gave it, whatever
+// roots later commands have.
+func TestSecretRoots(t *testing.T) {
+	t.Parallel()
+	f := dockertest.New(t)
+	var state, first, second string
+	h := fakeHost(t, f, withRoots(t), func(c *docker.Config) { state, first = c.StateDir, c.Roots })
+	later := fakeHost(t, f, withRoots(t), func(c *docker.Config) { c.StateDir, second = state, c.Roots })
+	s := create(t, h, sandbox.Spec{Image: "debian", Policy: withSecret(t, hidden)})
+	file := filepath.Join(state, "egress/conf", s.ID+".pem")
+	set := func(change func(p *egress.Policy)) {
+		t.Helper()
+		if _, err := later.SetNetwork(t.Context(), s, func(n *sandbox.Network) error { change(&n.Policy); return nil }); err != nil {
+			t.Error(err)
+		}
+	}
+	want := func(roots string) {
+		t.Helper()
+		if got, want := testhelp.ReadFile(t, file), testhelp.ReadFile(t, roots); string(got) != string(want) {
+			t.Errorf("the roots are not those in %s", roots)
+		}
+	}
+	want(first)
+	other := create(t, later, sandbox.Spec{Image: "debian", Policy: withSecret(t, hidden)})
+	plain := create(t, later, sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
+	if _, err := later.Prune(t.Context(), false); err != nil {
+		t.Error(err)
+	}
+	set(func(p *egress.Policy) { p.Mode = egress.ModePublic })
+	set(func(p *egress.Policy) { p.Secrets[0].Value = hidden })
+	want(first)
+	set(func(p *egress.Policy) { p.Secrets[0].Value = hidden + "2" })
+	want(second)
+	set(func(p *egress.Policy) { p.Secrets = nil })
+	orphan := filepath.Join(state, "egress/conf/0123456789ab.pem")
+	past := time.Now().Add(-11 * time.Minute)
+	testhelp.WriteFile(t, orphan, "", 0o600)
+	if err := errors.Join(os.Chtimes(orphan, past, past), os.Chtimes(file, past, past), later.Delete(t.Context(), other)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := later.Prune(t.Context(), false); err != nil {
+		t.Error(err)
+	}
+	if exists(t, orphan) || !exists(t, file) || exists(t, filepath.Join(state, "egress/conf", plain.ID+".pem")) || exists(t, filepath.Join(state, "egress/conf", other.ID+".pem")) {
+		t.Error("roots are left, or removed")
 	}
 }
 

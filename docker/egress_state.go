@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	hostFile  = "egress/conf/host.json"
-	rootsCopy = "egress/conf/roots.pem"
+	hostFile    = "egress/conf/host.json"
+	rootsSuffix = ".pem"
 )
 
 func confName(id string) string { return path.Join("egress/conf", id+".json") }
@@ -28,8 +28,9 @@ func confName(id string) string { return path.Join("egress/conf", id+".json") }
 // egressRun is the directory with the socket of a sandbox, which is mounted into it read-only.
 func (s *stateDir) egressRun(id string) string { return filepath.Join(s.path, "egress", "run", id) }
 
-// saveConf writes the policy of a sandbox, and makes the directory of its socket.
-func (s *stateDir) saveConf(id string, c egress.Conf) error {
+// saveConf writes the policy of a sandbox, before it the roots for its secrets, which stay where they are
+// nil, and makes the directory of its socket.
+func (s *stateDir) saveConf(id string, c egress.Conf, roots []byte) error {
 	for _, dir := range []string{"egress", "egress/conf", "egress/run"} {
 		if err := s.mkdir(dir); err != nil {
 			return fmt.Errorf("making the directory %s: %w", dir, err)
@@ -38,6 +39,11 @@ func (s *stateDir) saveConf(id string, c egress.Conf) error {
 	data, err := c.Encode()
 	if err != nil {
 		return fmt.Errorf("network policy of sandbox %s: %w", id, err)
+	}
+	if roots != nil {
+		if err := s.write(path.Join("egress/conf", id+rootsSuffix), roots); err != nil {
+			return err
+		}
 	}
 	if err := s.write(confName(id), data); err != nil {
 		return err
@@ -72,26 +78,34 @@ func (s *stateDir) hasConf(id string) (bool, error) {
 
 // removeConf removes the socket of a sandbox, and then its policy. Its lock is held.
 func (s *stateDir) removeConf(id string) error {
-	err := errors.Join(s.root.RemoveAll(path.Join("egress/run", id)), s.removeTemps(id, 0))
+	err := s.root.RemoveAll(path.Join("egress/run", id))
 	if err == nil {
-		err = s.root.Remove(confName(id))
+		err = s.root.RemoveAll(confName(id))
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err == nil {
+		err = s.removeLeft(id, 0)
+	}
+	if err != nil {
 		return fmt.Errorf("removing the network policy of sandbox %s: %w", id, err)
 	}
 	return nil
 }
 
-// removeTemps removes files with secrets that a controller which died has left half written: those
-// whose names have the prefix and that are of an age.
-func (s *stateDir) removeTemps(prefix string, age time.Duration) error {
+// removeLeft removes files of sandboxes whose ids have the prefix, of an age: those with secrets that a
+// controller which died has left half written, and roots without a policy.
+func (s *stateDir) removeLeft(prefix string, age time.Duration) error {
 	entries, err := fs.ReadDir(s.root.FS(), "egress/conf")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	errs := []error{err}
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), tempSuffix) && time.Since(info.ModTime()) >= age {
+		left := strings.HasSuffix(e.Name(), tempSuffix)
+		if id, ok := strings.CutSuffix(e.Name(), rootsSuffix); ok && sandbox.IsID(id) {
+			has, err := s.hasConf(id)
+			left = err == nil && !has
+		}
+		if info, err := e.Info(); left && err == nil && strings.HasPrefix(e.Name(), prefix) && time.Since(info.ModTime()) >= age {
 			errs = append(errs, s.root.Remove(path.Join("egress/conf", e.Name())))
 		}
 	}

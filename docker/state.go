@@ -31,7 +31,7 @@ import (
 //	egress/               mounted into the egress proxy, which makes the rest in it:
 //	egress/conf/ID.json   the network policy of the sandbox, its secrets and the key of its CA
 //	egress/conf/host.json the addresses that no sandbox reaches
-//	egress/conf/roots.pem the authorities that verify hosts with secrets
+//	egress/conf/ID.pem    the authorities that verify the sandbox's hosts with secrets
 //	egress/run/ID/        mounted into the sandbox
 //	egress/control        the controller's socket of the proxy
 //

@@ -87,9 +87,18 @@ func changed(rules, without, with []Rule) (all []Rule) {
 // Equal reports whether two policies have the same rules and secrets in the same order.
 func (p *Policy) Equal(q *Policy) bool {
 	return p.Mode == q.Mode && p.MaxBytes == q.MaxBytes && slices.Equal(p.Allow, q.Allow) && slices.Equal(p.Deny, q.Deny) &&
-		slices.EqualFunc(p.Secrets, q.Secrets, func(a, b Secret) bool {
-			return a.Name == b.Name && a.Value == b.Value && a.within(&b) && b.within(&a) && a.Var == b.Var
-		})
+		slices.EqualFunc(p.Secrets, q.Secrets, sameSecret)
+}
+
+func sameSecret(a, b Secret) bool {
+	return a.Name == b.Name && a.Value == b.Value && a.within(&b) && b.within(&a) && a.Var == b.Var
+}
+
+// Brings reports whether p has a secret that before does not have, or has with another value or in another way.
+func (p *Policy) Brings(before *Policy) bool {
+	return slices.ContainsFunc(p.Secrets, func(s Secret) bool {
+		return !slices.ContainsFunc(before.Secrets, func(earlier Secret) bool { return sameSecret(s, earlier) })
+	})
 }
 
 // FillSecrets gives the secrets that come without a value the one of the same name in own, which are the operator's,

@@ -2,11 +2,12 @@ package egress
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"maps"
 	"net/http"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/go-json-experiment/json"
 
@@ -21,12 +23,11 @@ import (
 )
 
 const (
-	hostFile  = "host.json"
-	rootsFile = "roots.pem"
-	maxConf   = MaxPolicy + 64<<10 // bytes of a file
-	maxWait   = 60                 // seconds
+	hostFile = "host.json"
+	maxConf  = MaxPolicy + 64<<10 // bytes of a file
+	maxWait  = 60                 // seconds
 
-	// MaxRoots bounds the file of the roots, in bytes.
+	// MaxRoots bounds a file of roots, in bytes.
 	MaxRoots = 4 << 20
 )
 
@@ -37,7 +38,7 @@ type hostConf struct {
 }
 
 // Control is the controller's side of a server: it reads the files in a directory, ID.json for each
-// sandbox, host.json for the host, and roots.pem for the roots that verify hosts with secrets, when
+// sandbox, ID.pem for the roots that verify its hosts with secrets, and host.json for the host, when
 // the controller says that they have changed.
 type Control struct {
 	server  *Server
@@ -45,12 +46,12 @@ type Control struct {
 	metrics *httpserver.Metrics
 
 	mu    sync.Mutex
-	roots fs.FileInfo // of the file that was read last; nil for none
+	pools map[[sha256.Size]byte]weak.Pointer[x509.CertPool] // by their files: most sandboxes have the same
 }
 
 // NewControl returns the control of a server. version is that of the program.
 func NewControl(s *Server, dir, version string) *Control {
-	return &Control{server: s, dir: dir, metrics: httpserver.NewMetrics("actiond_egress", version, s.metrics.Collectors()...)}
+	return &Control{server: s, dir: dir, pools: map[[sha256.Size]byte]weak.Pointer[x509.CertPool]{}, metrics: httpserver.NewMetrics("actiond_egress", version, s.metrics.Collectors()...)}
 }
 
 // Load applies all files. Sandboxes whose files cannot be applied have no network; the error names
@@ -67,12 +68,8 @@ func (c *Control) Load() error {
 	return err
 }
 
-// host applies the host's files.
+// host applies the host's file.
 func (c *Control) host() error {
-	return errors.Join(c.addresses(), c.readRoots())
-}
-
-func (c *Control) addresses() error {
 	data, err := readBounded(filepath.Join(c.dir, hostFile), maxConf)
 	if err != nil {
 		return err
@@ -84,29 +81,25 @@ func (c *Control) addresses() error {
 	return c.server.SetHost(addrs)
 }
 
-// readRoots reads the roots where their file is another one than before. Without the file they stay.
-func (c *Control) readRoots() error {
+// roots returns the roots of a sandbox.
+func (c *Control) roots(id string) (*x509.CertPool, error) {
+	data, err := readBounded(filepath.Join(c.dir, id+".pem"), MaxRoots)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(data)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name := filepath.Join(c.dir, rootsFile)
-	info, err := os.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil || c.roots != nil && os.SameFile(info, c.roots) && info.ModTime().Equal(c.roots.ModTime()) {
-		return err
-	}
-	data, err := readBounded(name, MaxRoots)
-	if err != nil {
-		return err
+	if pool := c.pools[sum].Value(); pool != nil {
+		return pool, nil
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {
-		return fmt.Errorf("%s has no certificate", rootsFile)
+		return nil, fmt.Errorf("%s.pem has no certificate", id)
 	}
-	c.server.SetRoots(pool)
-	c.roots = info
-	return nil
+	maps.DeleteFunc(c.pools, func(_ [sha256.Size]byte, p weak.Pointer[x509.CertPool]) bool { return p.Value() == nil })
+	c.pools[sum] = weak.Make(pool)
+	return pool, nil
 }
 
 // ParseHostAddresses decodes the host's file.
@@ -128,6 +121,9 @@ func (c *Control) apply(id string) error {
 		return err
 	}
 	conf, err := ParseConf(data)
+	if err == nil && len(conf.Policy.Secrets) > 0 {
+		conf.Roots, err = c.roots(id)
+	}
 	if err != nil {
 		return fmt.Errorf("file of sandbox %s: %w", id, err)
 	}

@@ -2,11 +2,9 @@ package egress_test
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,7 +81,7 @@ func TestControl(t *testing.T) {
 	ask("POST", "/apply/"+id, http.StatusInternalServerError, "larger than")
 }
 
-// TestControlRoots: hosts with secrets are verified by the roots in the controller's file, from its
+// TestControlRoots: the hosts with secrets of a sandbox are verified by the roots in its own file, from its
 // next change on; a file that is wrong leaves them as they are.
 func TestControlRoots(t *testing.T) {
 	t.Parallel()
@@ -91,15 +89,21 @@ func TestControlRoots(t *testing.T) {
 	f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "welcome") })
 	conf := t.TempDir()
 	handler := egress.NewControl(f.Server, conf, "v0").Handler()
-	host := func(roots string, want int) {
+	testhelp.WriteFile(t, filepath.Join(conf, "host.json"), `{"addresses":[]}`, 0o600)
+	file := egress.Conf{Generation: 1, Policy: parse(t, secret("")), CA: sandboxCA()}
+	apply := func(id, roots string, want int) {
 		t.Helper()
-		next := filepath.Join(conf, "next")
-		err := os.WriteFile(filepath.Join(conf, "host.json"), []byte(`{"addresses":[]}`), 0o600)
-		if err = errors.Join(err, os.WriteFile(next, []byte(roots), 0o600), os.Rename(next, filepath.Join(conf, "roots.pem"))); err != nil {
+		file.Generation++
+		data, err := file.Encode()
+		if err != nil {
 			t.Fatal(err)
 		}
+		testhelp.WriteFile(t, filepath.Join(conf, id+".json"), data, 0o600)
+		if roots != "" {
+			testhelp.WriteFile(t, filepath.Join(conf, id+".pem"), roots, 0o600)
+		}
 		w := httptest.NewRecorder()
-		if handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/host", http.NoBody)); w.Code != want {
+		if handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/apply/"+id, http.NoBody)); w.Code != want {
 			t.Errorf("got %d %s, want %d", w.Code, w.Body, want)
 		}
 	}
@@ -110,12 +114,17 @@ func TestControlRoots(t *testing.T) {
 		}
 	}
 	ask(http.StatusOK)
-	host(sandboxCA().Certificate, http.StatusOK)
+	apply(id, "", http.StatusNotFound)
+	apply(id, sandboxCA().Certificate, http.StatusOK)
 	ask(http.StatusBadGateway)
-	host(worldCA().Certificate, http.StatusOK)
+	apply(otherID, worldCA().Certificate, http.StatusOK)
+	ask(http.StatusBadGateway)
+	apply(id, worldCA().Certificate, http.StatusOK)
 	ask(http.StatusOK)
-	host("none", http.StatusInternalServerError)
-	host(strings.Repeat(sandboxCA().Certificate, egress.MaxRoots/100), http.StatusInternalServerError)
+	apply(otherID, sandboxCA().Certificate, http.StatusOK)
+	ask(http.StatusOK)
+	apply(id, "none", http.StatusInternalServerError)
+	apply(id, strings.Repeat(sandboxCA().Certificate, egress.MaxRoots/100), http.StatusInternalServerError)
 	ask(http.StatusOK)
 }
 

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -98,7 +99,7 @@ func (b *sandbox) intercept(ctx context.Context, c *connection, client net.Conn,
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	b.mu.Lock()
-	authority := b.conf.authority
+	authority, roots := b.conf.authority, cmp.Or(b.conf.Roots, b.server.cfg.Roots)
 	b.mu.Unlock()
 	if authority == nil {
 		return // the secrets are gone, and their CA
@@ -120,7 +121,7 @@ func (b *sandbox) intercept(ctx context.Context, c *connection, client net.Conn,
 	}
 	i.transport = &http.Transport{
 		DialContext:     func(context.Context, string, string) (net.Conn, error) { return i.dial(ctx) },
-		TLSClientConfig: &tls.Config{RootCAs: b.server.roots.Load(), MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTime,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTime,
 		ForceAttemptHTTP2: i.h2, DisableCompression: true, MaxResponseHeaderBytes: maxResponse,
 		MaxConnsPerHost: maxUpstreams, IdleConnTimeout: upstreamIdle,
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: upstreamBuffer, MaxReceiveBufferPerConnection: upstreamBuffer},

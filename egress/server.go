@@ -29,6 +29,8 @@ type Conf struct {
 	Private []netip.Prefix `json:"private,omitzero"`
 	// CA is the sandbox's own; without one its policy can have no secrets.
 	CA CA `json:"ca,omitzero"`
+	// Roots verify hosts with secrets; nil: those of [Config].
+	Roots *x509.CertPool `json:"-"`
 	// Token is the hash of the sandbox's token, by which it is known to [Server.Serve].
 	Token string `json:"token,omitzero"`
 
@@ -65,7 +67,7 @@ type Config struct {
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
 	// Dial connects to an address by a dialer, whose checks it must call; nil: by TCP.
 	Dial func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error)
-	// Roots verify hosts with secrets, until [Server.SetRoots]; nil: the system's.
+	// Roots verify the hosts with secrets of sandboxes that have no roots of their own; nil: the system's.
 	Roots *x509.CertPool
 }
 
@@ -96,7 +98,6 @@ type Server struct {
 	accepted *httpserver.Total
 	shared   int                          // connections of a listener by TCP
 	own      atomic.Pointer[[]netip.Addr] // nil: unknown so far
-	roots    atomic.Pointer[x509.CertPool]
 
 	mu        sync.Mutex
 	closed    bool
@@ -115,12 +116,8 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{cfg: cfg, sandboxes: map[string]*sandbox{}, accepted: httpserver.NewTotal(maxAccepted), shared: maxConnections}
 	s.metrics = NewMetrics(func() float64 { return float64(s.open.Load()) })
-	s.roots.Store(cfg.Roots)
 	return s
 }
-
-// SetRoots sets the roots that verify hosts with secrets, for connections from now on.
-func (s *Server) SetRoots(roots *x509.CertPool) { s.roots.Store(roots) }
 
 // lookup asks for the name itself, and not for it below a search domain.
 func lookup(ctx context.Context, name string) ([]netip.Addr, error) {
