@@ -10,11 +10,14 @@ import (
 	"strconv"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/internal/hostpath"
 )
 
 // HandOver gives dir and its content to the user and the group, unless dir is
-// the user's already. Links in it are not followed, and links on the way to it
+// the user's already. Where dir is mounted, or lies below a mount, what belongs to
+// another user than dir stays as it is, with all that is in it. Links in it are not followed, and links on the way to it
 // only where this process's user or root made them: a link that a user of the
 // sandbox made before its last stop may lead anywhere, to /etc for one. Mounts
 // below dir belong to the host and are left alone. The error is the first one; all
@@ -37,6 +40,7 @@ func HandOver(dir string, uid, gid int) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
+	shared := mountAbove(opened.Path(), mounts) != "/"
 	var first error
 	_ = fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if path != "." && mounts[filepath.Join(opened.Path(), path)] {
@@ -45,8 +49,12 @@ func HandOver(dir string, uid, gid int) error {
 			}
 			return nil
 		}
+		others := false
 		if err == nil {
-			err = root.Lchown(path, uid, gid)
+			others, err = chown(root, path, uid, gid, owner, shared)
+		}
+		if others && entry.IsDir() {
+			return fs.SkipDir
 		}
 		if err != nil && first == nil {
 			first = fmt.Errorf("%s: %w", filepath.Join(dir, path), err)
@@ -54,6 +62,24 @@ func HandOver(dir string, uid, gid int) error {
 		return nil
 	})
 	return first
+}
+
+// chown gives a file, or a link itself, to a user, unless it is shared and belongs to another user than
+// owner. It looks at the file that it changes: others may replace it meanwhile.
+func chown(root *os.Root, path string, uid, gid, owner int, shared bool) (others bool, err error) {
+	f, err := root.OpenFile(path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if shared && int(info.Sys().(*syscall.Stat_t).Uid) != owner {
+		return true, nil
+	}
+	return false, unix.Fchownat(int(f.Fd()), "", uid, gid, unix.AT_EMPTY_PATH)
 }
 
 // MountOwner returns the user outside of the sandbox to whom dir belongs, if it is
@@ -69,10 +95,7 @@ func MountOwner(dir string) (uid int, mounted bool, err error) {
 		return 0, false, err
 	}
 	defer func() { _ = opened.Close() }()
-	point := opened.Path()
-	for point != "/" && !mounts[point] {
-		point = filepath.Dir(point)
-	}
+	point := mountAbove(opened.Path(), mounts)
 	switch point {
 	case "/":
 		return 0, false, nil
@@ -84,6 +107,14 @@ func MountOwner(dir string) (uid int, mounted bool, err error) {
 		return 0, false, err
 	}
 	return cmp.Or(owner, uid), true, nil
+}
+
+// mountAbove returns the mount in which a path lies.
+func mountAbove(path string, mounts map[string]bool) string {
+	for path != "/" && !mounts[path] {
+		path = filepath.Dir(path)
+	}
+	return path
 }
 
 // open opens a directory without following links of other users, and returns its
