@@ -11,7 +11,8 @@
 //
 // A server is not trusted. The proxy drops lines that are not messages, because
 // programs print greetings to standard output; a mebibyte of such lines ends
-// the server. A message has at most 16 MiB and 200,000 values, which are
+// the server. Answers are repaired member by member before the library decodes
+// them, so that an odd tool or block of content loses no other. A message has at most 16 MiB and 200,000 values, which are
 // counted before it is decoded. Notifications are not queued, and too many
 // unanswered requests of a server end it. Each call returns within its time
 // limit: with the result, or with the error and the end of the server's

@@ -7,7 +7,8 @@ func (p *Proxy) SetListTime(d time.Duration) { p.listTime = d }
 
 // Internals that tests need.
 var (
-	Mask = mask
+	Mask         = mask
+	RepairResult = repairResult
 )
 
 // Bounds that tests go beyond.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,14 +49,25 @@ type pipe struct {
 	// fault gets the reason why the pipe reads no more messages. It must end
 	// the server.
 	fault func(error)
+	// lost is told, for the log, the size of a message that cannot be decoded.
+	lost  func(size int)
 	junk  int
+	rest  []byte // of a line that has several messages
 	asked atomic.Int32
+	// greeted is set when the server answered initialize.
+	greeted atomic.Bool
 
 	writing chan struct{} // holds an element while a message is written
 	out     *os.File
 
 	mu      sync.Mutex
-	awaited map[jsonrpc.ID]*rawResult
+	awaited map[jsonrpc.ID]request
+}
+
+// request is a request that the server has not answered.
+type request struct {
+	method string
+	raw    *rawResult // may be nil
 }
 
 // rawResult receives the result of a call unchanged. The library turns its
@@ -67,10 +79,10 @@ type rawResultKey struct{}
 
 var _ sdk.Connection = (*pipe)(nil)
 
-func newPipe(in, out *os.File, hide func(string) string, fault func(error)) *pipe {
+func newPipe(in, out *os.File, hide func(string) string, fault func(error), lost func(size int)) *pipe {
 	return &pipe{
-		in: in, lines: bufio.NewReaderSize(in, 64<<10), out: out, hide: hide, fault: fault,
-		writing: make(chan struct{}, 1), awaited: map[jsonrpc.ID]*rawResult{},
+		in: in, lines: bufio.NewReaderSize(in, 64<<10), out: out, hide: hide, fault: fault, lost: lost,
+		writing: make(chan struct{}, 1), awaited: map[jsonrpc.ID]request{},
 	}
 }
 
@@ -81,8 +93,8 @@ func (p *pipe) Connect(context.Context) (sdk.Connection, error) { return p, nil 
 func (p *pipe) SessionID() string { return "" }
 
 // Read returns the next answer or request of the server. It drops
-// notifications, which no client waits for, and lines that are not messages. It
-// ignores the context: Close ends it.
+// notifications, which no client waits for, and lines that are not messages, and
+// repairs answers. It ignores the context: Close ends it.
 func (p *pipe) Read(context.Context) (jsonrpc.Message, error) {
 	for {
 		line, err := p.line()
@@ -103,8 +115,10 @@ func (p *pipe) Read(context.Context) (jsonrpc.Message, error) {
 
 // line reads a line of at most maxMessage bytes, or the beginning of a longer
 // one.
-func (p *pipe) line() ([]byte, error) {
-	var line []byte
+func (p *pipe) line() (line []byte, err error) {
+	if line, p.rest = p.rest, nil; len(line) > 0 {
+		return line, nil
+	}
 	for {
 		part, err := p.lines.ReadSlice('\n')
 		line = append(line, part...)
@@ -119,7 +133,7 @@ func (p *pipe) line() ([]byte, error) {
 
 // message decodes a line. It returns nil for a line to drop.
 func (p *pipe) message(line []byte) (jsonrpc.Message, error) {
-	line = bytes.TrimSpace(line)
+	line = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("\ufeff")))
 	switch {
 	case len(line) == 0:
 		return nil, p.drop(line)
@@ -127,28 +141,100 @@ func (p *pipe) message(line []byte) (jsonrpc.Message, error) {
 		return nil, fmt.Errorf("it printed more than %d MiB without the end of a line", maxMessage>>20)
 	case line[0] != '{':
 		return nil, p.drop(line)
-	case values(line) > maxValues:
+	}
+	if line = p.first(line); values(line) > maxValues {
 		return nil, fmt.Errorf("it sent a message of more than %d values", maxValues)
 	}
+	if response := p.answer(line); response != nil {
+		p.junk = 0
+		return response, nil
+	}
 	msg, err := jsonrpc.DecodeMessage(line)
-	switch {
-	case err != nil && bytes.Contains(line, []byte(`"jsonrpc"`)): // a client waits for it
-		return nil, fmt.Errorf("it sent a message that cannot be decoded: %s", p.hide(err.Error()))
-	case err != nil:
+	if err != nil {
+		if bytes.Contains(line, []byte(`"jsonrpc"`)) {
+			p.lost(len(line))
+		}
 		return nil, p.drop(line)
 	}
 	p.junk = 0
 	request, ok := msg.(*jsonrpc.Request)
 	switch {
-	case !ok:
-		p.keep(msg)
-		return msg, nil
-	case !request.IsCall():
-		return nil, nil //nolint:nilnil // a notification
+	case !ok, !request.IsCall():
+		return nil, nil //nolint:nilnil // a notification, or an answer that no client waits for
 	case p.asked.Add(1) > maxAsked:
 		return nil, fmt.Errorf("it has more than %d unanswered requests", maxAsked)
 	}
 	return msg, nil
+}
+
+// first returns the first JSON value of a line, and the line itself if it is not JSON. It keeps
+// the rest for the next line.
+func (p *pipe) first(line []byte) []byte {
+	var value json.RawMessage
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	err := decoder.Decode(&value)
+	if err != nil {
+		line = finite(line)
+		decoder = json.NewDecoder(bytes.NewReader(line))
+		err = decoder.Decode(&value)
+	}
+	if err != nil {
+		return line
+	}
+	p.rest = bytes.TrimSpace(line[decoder.InputOffset():])
+	return value
+}
+
+// answer returns the answer to a request of ours, repaired, or nil if the line is none. What
+// makes it one is an id that is awaited: some servers get the rest of the message wrong.
+func (p *pipe) answer(line []byte) *jsonrpc.Response {
+	var wire struct {
+		ID                    any
+		Method, Result, Error json.RawMessage
+	}
+	err := json.Unmarshal(line, &wire)
+	switch {
+	case err != nil && firstID.Match(line):
+		wire.ID = string(firstID.FindSubmatch(line)[1])
+	case err != nil, !null(wire.Method), wire.Result == nil && wire.Error == nil:
+		return nil
+	}
+	id, asked, ok := p.take(wire.ID)
+	if !ok {
+		return nil
+	}
+	response := &jsonrpc.Response{ID: id}
+	switch {
+	case err != nil:
+		p.lost(len(line))
+		response.Error = fmt.Errorf("it sent an answer that cannot be decoded: %w", err)
+	case !null(wire.Error):
+		response.Error = repairError(wire.Error)
+	default:
+		response.Result, response.Error = repairResult(asked.method, wire.Result)
+	}
+	if asked.raw != nil {
+		asked.raw.text = response.Result
+	}
+	if asked.method == "initialize" {
+		p.greeted.Store(true)
+	}
+	return response
+}
+
+// take returns the awaited request with an id, also if the id comes as a string, and forgets it.
+func (p *pipe) take(value any) (id jsonrpc.ID, asked request, ok bool) {
+	if text, is := value.(string); is {
+		if number, err := strconv.ParseFloat(text, 64); err == nil { // ours are numbers
+			value = number
+		}
+	}
+	id, _ = jsonrpc.MakeID(value) // without a value, which is not awaited
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asked, ok = p.awaited[id]
+	delete(p.awaited, id)
+	return id, asked, ok
 }
 
 // drop counts a line that is not a message.
@@ -177,26 +263,12 @@ func values(text []byte) (n int) {
 	return n
 }
 
-// keep stores the result of a request that await registered.
-func (p *pipe) keep(msg jsonrpc.Message) {
-	response, ok := msg.(*jsonrpc.Response)
-	if !ok {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if raw := p.awaited[response.ID]; raw != nil {
-		raw.text = response.Result
-		delete(p.awaited, response.ID)
-	}
-}
-
-// await registers raw to receive the result of a request.
+// await registers a request, with raw to receive its result.
 func (p *pipe) await(msg jsonrpc.Message, raw *rawResult) {
-	if request, ok := msg.(*jsonrpc.Request); ok && request.IsCall() {
+	if call, ok := msg.(*jsonrpc.Request); ok && call.IsCall() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.awaited[request.ID] = raw
+		p.awaited[call.ID] = request{call.Method, raw}
 	}
 }
 
@@ -204,7 +276,7 @@ func (p *pipe) await(msg jsonrpc.Message, raw *rawResult) {
 func (p *pipe) forget(raw *rawResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.awaited, func(_ jsonrpc.ID, r *rawResult) bool { return r == raw })
+	maps.DeleteFunc(p.awaited, func(_ jsonrpc.ID, r request) bool { return r.raw == raw })
 }
 
 // Write sends a message. It returns an error if the server does not read it in
@@ -220,9 +292,8 @@ func (p *pipe) Write(ctx context.Context, msg jsonrpc.Message) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if raw, ok := ctx.Value(rawResultKey{}).(*rawResult); ok {
-		p.await(msg, raw)
-	}
+	raw, _ := ctx.Value(rawResultKey{}).(*rawResult)
+	p.await(msg, raw)
 	deadline := time.Now().Add(writeTime)
 	limit, limited := ctx.Deadline()
 	if limited = limited && limit.Before(deadline); limited {

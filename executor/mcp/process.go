@@ -62,6 +62,7 @@ type process struct {
 	begun  time.Time
 	broken chan struct{} // closed when the pipe is no longer used
 	breaks sync.Once
+	losses sync.Once
 	over   chan struct{} // closed when no process is left, or none was started
 
 	running  sync.WaitGroup
@@ -119,7 +120,7 @@ func (p *process) launch() error {
 		return err
 	}
 	p.tree = proc.NewTree(p.cmd.Process.Pid)
-	p.pipe = newPipe(ourIn, ourOut, func(text string) string { return mask(text, p.spec.Env) }, p.fault)
+	p.pipe = newPipe(ourIn, ourOut, func(text string) string { return mask(text, p.spec.Env) }, p.fault, p.lost)
 	return nil
 }
 
@@ -165,7 +166,9 @@ func (p *process) greet() {
 	}
 	p.abort(err)
 	<-p.over
-	p.err = p.failure()
+	if p.err = p.failure(); p.pipe.greeted.Load() { // its end follows from ours
+		p.err = &failure{server: p.spec.Name, reason: err.Error(), stderr: lastWords(p.stderr, p.spec.Env)}
+	}
 }
 
 // fault ends the server because of an error of the pipe. If the server closed
@@ -176,6 +179,14 @@ func (p *process) fault(reason error) {
 		channel.ClosedWithin(p.over, endTime)
 	}
 	p.abort(reason)
+}
+
+// lost logs the first message that cannot be decoded, and not its text.
+func (p *process) lost(size int) {
+	p.losses.Do(func() {
+		p.cfg.Logger.Warn("a message of an MCP server cannot be decoded; such messages are dropped", slog.String("server", p.spec.Name),
+			slog.Int("bytes", size))
+	})
 }
 
 // abort ends the server. The first reason counts.

@@ -137,6 +137,7 @@ func (p *Proxy) Update(servers []Server) (problems []string, err error) {
 			problems = append(problems, mask(fmt.Sprintf("MCP server %q: %v", name, err), s.Env))
 		}
 	}
+	problems = append(problems, collisions(names)...)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -153,6 +154,19 @@ func (p *Proxy) Update(servers []Server) (problems []string, err error) {
 	p.current = next
 	p.leave(old)
 	return problems, nil
+}
+
+// collisions describes the servers whose tools can have the same name in the set.
+func collisions(servers []string) (problems []string) {
+	for _, short := range servers {
+		for _, long := range servers {
+			if rest, ok := strings.CutPrefix(long, short+separator); ok {
+				problems = append(problems, fmt.Sprintf("tools of the MCP servers %q and %q can have the same name: a tool %q of %q is hidden by the tool %q of %q; rename one of the servers",
+					short, long, rest+separator+"NAME", short, "NAME", long))
+			}
+		}
+	}
+	return problems
 }
 
 // runner returns the runner of a server: the current one if it is the same and
@@ -461,7 +475,9 @@ func ask[T any](
 	defer cancel()
 	p, err := r.process(bound)
 	if err == nil {
-		answer, err = f(bound, p)
+		raw := &rawResult{}
+		answer, err = f(context.WithValue(bound, rawResultKey{}, raw), p)
+		p.pipe.forget(raw)
 	}
 	_, said := errors.AsType[*jsonrpc.Error](err)
 	switch {

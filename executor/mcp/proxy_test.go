@@ -295,7 +295,7 @@ func TestServersThatFail(t *testing.T) {
 		{"good", "die", []string{`"bad": it ended with exit status 7`, "last words: bye [TOKEN]"}},
 		{"huge", "x", []string{`"bad": it printed more than 16 MiB without the end of a line`}},
 		{"many values", "x", []string{`"bad": it sent a message of more than 200000 values`}},
-		{"deep", "x", []string{`"bad": it sent a message that cannot be decoded: `}},
+		{"deep", "x", []string{`"bad": calling "tools/call": it sent an answer that cannot be decoded: `}},
 		{"asks", "x", []string{`"bad": it `}}, // has too many open, or does not read the answers
 	} {
 		t.Run(test.mode, func(t *testing.T) {
@@ -422,7 +422,10 @@ func TestOddSchemas(t *testing.T) {
 func TestResults(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]mcp.Result{
-		"no content": {Meta: []byte("null"), Content: []byte("[]"), Structured: []byte("null")},
+		"no content": {
+			Meta: []byte("null"), Content: []byte(`[{"type":"text","text":"The MCP server sent a result without content: {}"}]`),
+			Structured: []byte("null"), IsError: true,
+		},
 		"exact": {
 			Meta: []byte(`{"a":"<b>"}`),
 			Content: []byte(`[{"type":"text","text":"<a href=\"x&y\">\\u003c>` + "\uFFFD" + `</a>"},` +
@@ -447,7 +450,12 @@ func TestResults(t *testing.T) {
 // could be that of two servers, and the sending.
 func TestLimitOfACall(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t, testServer(t, "a", "good"), testServer(t, "a_b", "no list"), testServer(t, "deaf", "deaf"))
+	p := newProxy(t)
+	problems, err := p.Update([]mcp.Server{testServer(t, "a", "good"), testServer(t, "a_b", "no list"), testServer(t, "deaf", "deaf")})
+	const hidden = `a tool "b_NAME" of "a" is hidden by the tool "NAME" of "a_b"`
+	if err != nil || len(problems) != 1 || !strings.Contains(problems[0], hidden) {
+		t.Errorf("got %q, %v, want one problem: %s", problems, err, hidden)
+	}
 	p.SetListTime(patience)
 	for tool, want := range map[string]string{
 		"a_b_echo": `"a_b_echo" could be a tool of several MCP servers, and one of them did not list its tools within 500ms`,

@@ -51,6 +51,8 @@ func serve(mode string) int {
 		fmt.Println("Server started!")
 		fmt.Println("[1, 2, 3] {")
 		return serveWell()
+	case "scripted":
+		return serveScript()
 	case "dies":
 		_, _ = fmt.Fprintln(os.Stderr, "cannot open the database with "+os.Getenv("TOKEN"))
 		return 3
@@ -194,6 +196,38 @@ func serveBadly(mode string) int {
 		}
 		_, _ = fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", msg.ID, result)
 		_ = out.Flush()
+	}
+	return 0
+}
+
+// serveScript answers with the lines that the variable SCRIPT has for a method, ID replaced, and
+// well otherwise. A list of tools and a call are answered well the second time.
+func serveScript() int {
+	var script map[string]string
+	_ = json.Unmarshal([]byte(os.Getenv("SCRIPT")), &script)
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var msg struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+		}
+		if json.Unmarshal(in.Bytes(), &msg) != nil {
+			continue
+		}
+		good := map[string]string{
+			"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"prompts":{}},"serverInfo":{"name":"scripted","version":"1"}}`,
+			"tools/list": `{"tools":[{"name":"good","inputSchema":{"type":"object"}}]}`, "prompts/list": `{"prompts":[]}`,
+			"tools/call": `{"content":[{"type":"text","text":"fine"}]}`, "prompts/get": `{"messages":[]}`,
+		}[msg.Method]
+		line, ok := script[msg.Method]
+		switch delete(script, msg.Method); {
+		case ok && strings.HasPrefix(line, "="):
+			fmt.Println(`{"jsonrpc":"2.0","id":` + string(msg.ID) + `,"result":` + line[1:] + `}`)
+		case ok:
+			fmt.Println(strings.ReplaceAll(line, "ID", string(msg.ID)))
+		case msg.ID != nil:
+			fmt.Println(`{"jsonrpc":"2.0","id":` + string(msg.ID) + `,"result":` + good + `}`)
+		}
 	}
 	return 0
 }

@@ -98,14 +98,17 @@ func (s *set) tools(ctx context.Context, p *Proxy) ([]*sdk.Tool, error) {
 }
 
 // repair makes the schemas of a tool acceptable to clients: some of them refuse
-// the whole list because of one schema that is not of type object.
+// the whole list because of one schema that is not of type object, or invalid.
 func repair(t *sdk.Tool) {
 	const kind, object = "type", "object"
-	if output, _ := t.OutputSchema.(map[string]any); output[kind] != object {
+	output, _ := t.OutputSchema.(map[string]any)
+	if repairSchema(output); output[kind] != object {
 		t.OutputSchema = nil
 	}
 	input, _ := t.InputSchema.(map[string]any)
-	if _, typed := input[kind]; input == nil || typed && input[kind] != object {
+	repairSchema(input)
+	types, _ := input[kind].([]any)
+	if typed := input[kind]; input == nil || typed != nil && typed != object && !slices.Contains(types, any(object)) {
 		input = map[string]any{}
 	}
 	input[kind] = object
@@ -134,10 +137,8 @@ func (s *set) call(
 	}
 	own := *params
 	own.Name = tool
-	raw := &rawResult{}
-	ctx = context.WithValue(ctx, rawResultKey{}, raw)
 	return ask(ctx, r, limit, fmt.Sprintf("the call of %q", tool), func(ctx context.Context, p *process) (*sdk.CallToolResult, error) {
-		defer p.pipe.forget(raw)
+		raw, _ := ctx.Value(rawResultKey{}).(*rawResult)
 		result, err := p.session.CallTool(ctx, &own)
 		if err != nil {
 			return nil, err
