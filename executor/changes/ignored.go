@@ -6,18 +6,20 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/executor/internal/gitignore"
 )
 
 const (
 	ignoreFile = ".gitignore"
-	// maxIgnoreFile bounds an ignore file, in bytes, and maxRules the rules of all. Further ones do not count.
+	// maxIgnoreFile bounds an ignore file, in bytes. Those beyond [gitignore.MaxBytes] do not count.
 	maxIgnoreFile = 128 << 10
-	maxRules      = 100_000
 	// maxGrouping bounds the time that rules are matched for. What is left is not grouped.
 	maxGrouping = time.Second
-	// maxGroups bounds the groups of ignored files; the rest is one more group.
+	// maxGroups bounds the groups of ignored files, and maxGroup the path that names one, in bytes; the rest is one more group.
 	maxGroups   = 100
+	maxGroup    = 255
 	otherGroups = "*"
 )
 
@@ -27,20 +29,23 @@ func (t *Tracker) readRules(fd int, n, was *node) {
 		return
 	}
 	m := n.extra()
-	m.rules = nil
+	m.rules, m.ruleBytes = nil, 0
+	if t.rules >= gitignore.MaxBytes { // none is read in vain
+		n.more = &m
+		return
+	}
 	if f, err := openFile(fd, n.name); err == nil {
-		text, err := io.ReadAll(io.LimitReader(f, maxIgnoreFile))
-		if rules := gitignore.Parse(string(text)); err == nil && t.rules+len(rules) <= maxRules {
-			m.rules = rules
+		if text, err := io.ReadAll(io.LimitReader(f, maxIgnoreFile)); err == nil {
+			m.rules, m.ruleBytes = gitignore.Parse(string(text), gitignore.MaxBytes-t.rules)
 		}
 		_ = f.Close() // it was only read
 	}
 	n.more = &m
 }
 
-// countRules counts the rules of a directory whose entries changed.
+// countRules counts the bytes of the rules of a directory whose entries changed.
 func (t *Tracker) countRules(old, kids []*node) {
-	t.rules += len(entry(kids, ignoreFile).extra().rules) - len(entry(old, ignoreFile).extra().rules)
+	t.rules += entry(kids, ignoreFile).extra().ruleBytes - entry(old, ignoreFile).extra().ruleBytes
 }
 
 // group returns the group that a path is counted in: the uppermost ignored directory above it, or the pattern that
@@ -54,7 +59,7 @@ func (c *comparison) group(p *place) string {
 		return p.group
 	}
 	if p.name == ".git" {
-		p.group = p.path()
+		p.group = p.label()
 		return p.group
 	}
 	q := c.ruled(p.up)
@@ -63,15 +68,20 @@ func (c *comparison) group(p *place) string {
 	}
 	start := time.Now()
 	defer func() { c.grouping += time.Since(start) }()
-	for ; q != nil; q = c.ruled(q.up) {
-		r := c.rules(q).Last(below(p.up, q), p.name, p.dir)
+	late := func() bool { return c.grouping+time.Since(start) > maxGrouping }
+	for ; q != nil && !late(); q = c.ruled(q.up) {
+		dir, ok := below(p.up, q)
+		if !ok {
+			break
+		}
+		r := c.rules(q).Last(dir, p.name, p.dir, late)
 		if r == nil {
 			continue
 		}
 		switch {
 		case r.Keeps:
 		case p.dir:
-			p.group = p.path()
+			p.group = p.label()
 		default:
 			p.group = r.Pattern[:min(len(r.Pattern), 100)]
 		}
@@ -117,14 +127,29 @@ func (c *comparison) later(p *place) *node {
 	return p.later
 }
 
-// below returns the path of p below the directory q.
-func below(p, q *place) string {
+// below returns the path of p below the directory q; false where that is longer than programs can use.
+func below(p, q *place) (path string, ok bool) {
 	var names []string
+	size := 0
 	for ; p != q; p = p.up {
 		names = append(names, p.name)
+		if size += len(p.name) + 1; size > unix.PathMax {
+			return "", false
+		}
 	}
 	slices.Reverse(names)
-	return strings.Join(names, "/")
+	return strings.Join(names, "/"), true
+}
+
+// label is the path as the name of a group.
+func (p *place) label() string {
+	size := 0
+	for q := p; q.up != nil; q = q.up {
+		if size += len(q.name) + 1; size > maxGroup {
+			return otherGroups
+		}
+	}
+	return p.path()
 }
 
 // ignore counts a fact in its group, if it has one.

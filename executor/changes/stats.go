@@ -44,13 +44,20 @@ func (s *State) Size() (files int, bytes int64) {
 
 // Own returns about how many bytes of memory a state takes that it does not share with another one of its tracker. It
 // takes time in proportion to them.
-func (s *State) Own(other *State) int { return own(s.root, other.root) }
+func (s *State) Own(other *State) int {
+	bytes := own(s.root, other.root)
+	for _, path := range s.unsure {
+		bytes += len(path)
+	}
+	return bytes
+}
 
 func own(n, other *node) int {
 	if n == other {
 		return 0
 	}
-	bytes := int(unsafe.Sizeof(*n)) + len(n.name) + len(n.kids)*int(unsafe.Sizeof(n))
+	more := n.extra()
+	bytes := int(unsafe.Sizeof(*n)) + len(n.name) + len(n.kids)*int(unsafe.Sizeof(n)) + len(more.link) + more.ruleBytes
 	var old []*node
 	if other != nil {
 		old = other.kids

@@ -52,6 +52,8 @@ type more struct {
 	link   string // the target of a symbolic link
 	xattrs string // a hash of the extended attributes, or ""
 	rules  gitignore.Rules
+	// ruleBytes is about how much memory the rules take, and their file.
+	ruleBytes int
 }
 
 type digest = [sha256.Size]byte
@@ -77,6 +79,19 @@ func (n *node) extra() more {
 		return more{}
 	}
 	return *n.more
+}
+
+// chargedBytes is how many bytes of a name and of a link's target count as one more name.
+const chargedBytes = 400
+
+// charge is how many names some entries count for: as much memory as they take.
+func charge(kids []*node) (names int) {
+	for _, k := range kids {
+		if names++; k.more != nil {
+			names += len(k.more.link) / chargedBytes
+		}
+	}
+	return names
 }
 
 func find(kids []*node, name string) (int, bool) {

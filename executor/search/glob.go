@@ -56,7 +56,7 @@ func (s *Searcher) Glob(ctx context.Context, q GlobQuery) (files Files, err erro
 			return err
 		}
 		if !q.NoIgnore {
-			w.ignore = newIgnore(root)
+			w.ignore = newIgnore(root, w.ended)
 		}
 		err := w.run(root)
 		files = Files{Dir: root, Paths: newest.paths(), Total: newest.total, Cut: w.cut}

@@ -276,7 +276,7 @@ func (g *grep) collect() error {
 		w.wants = matcher(include, false)
 	}
 	if !g.query.NoIgnore {
-		w.ignore = newIgnore(root)
+		w.ignore = newIgnore(root, w.ended)
 	}
 	err = w.run(root)
 	g.matches.Cut = w.cut

@@ -23,6 +23,9 @@ const maxIgnoreFile = 1 << 20
 // ignore leaves out none.
 type ignore struct {
 	levels []level
+	size   int         // of their rules
+	files  []string    // the names of those that are read in each directory
+	late   func() bool // the time for rules is over
 }
 
 // level holds the rules that a directory adds.
@@ -33,9 +36,9 @@ type level struct {
 
 // newIgnore returns the rules for root: those of the directories above it, up
 // to the top of its repository. Outside a repository no rules of directories
-// above apply.
-func newIgnore(root string) *ignore {
-	ig := &ignore{}
+// above apply. No more rules are matched once ended returns an error.
+func newIgnore(root string, ended func() error) *ignore {
+	ig := &ignore{files: ignoreFiles, late: func() bool { return ended() != nil }}
 	var above []string
 	for dir := root; ; dir = filepath.Dir(dir) {
 		if dir != root {
@@ -59,15 +62,16 @@ func (ig *ignore) enter(dir string) (leave func()) {
 	if ig == nil {
 		return func() {}
 	}
-	n := len(ig.levels)
+	n, size := len(ig.levels), ig.size
 	var rules gitignore.Rules
-	for _, name := range ignoreFiles {
-		rules = append(rules, readRules(join(dir, name))...)
+	for _, name := range ig.files {
+		more, bytes := readRules(join(dir, name), gitignore.MaxBytes-ig.size)
+		rules, ig.size = append(rules, more...), ig.size+bytes
 	}
 	if len(rules) > 0 {
 		ig.levels = append(ig.levels, level{dir, rules})
 	}
-	return func() { ig.levels = ig.levels[:n] }
+	return func() { ig.levels, ig.size = ig.levels[:n], size }
 }
 
 // skips reports whether to leave out an entry of a directory.
@@ -78,23 +82,23 @@ func (ig *ignore) skips(dir, name string, isDir bool) bool {
 	for i := len(ig.levels) - 1; i >= 0; i-- {
 		l := &ig.levels[i]
 		below := strings.TrimPrefix(strings.TrimPrefix(dir, l.dir), "/")
-		if r := l.rules.Last(below, name, isDir); r != nil {
+		if r := l.rules.Last(below, name, isDir, ig.late); r != nil {
 			return !r.Keeps
 		}
 	}
 	return false
 }
 
-// readRules reads an ignore file. A missing file has no rules.
-func readRules(path string) gitignore.Rules {
+// readRules reads an ignore file, and returns their size. A missing file has no rules, as has one without room.
+func readRules(path string, room int) (rules gitignore.Rules, size int) {
 	f, err := files.OpenNonBlocking(path)
 	if err != nil {
-		return nil
+		return nil, 0
 	}
 	defer func() { _ = f.Close() }()
 	data, err := io.ReadAll(io.LimitReader(files.NonBlockingReader(f), maxIgnoreFile))
 	if err != nil {
-		return nil
+		return nil, 0
 	}
-	return gitignore.Parse(string(data))
+	return gitignore.Parse(string(data), room)
 }

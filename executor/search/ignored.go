@@ -4,7 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
+
+// maxIgnored bounds the time that the rules for one path are matched for.
+const maxIgnored = time.Second
 
 // Ignored reports whether rules exclude an absolute path: those of
 // .geminiignore in each directory above it and, in a repository, those that a
@@ -19,18 +23,15 @@ func (s *Searcher) Ignored(path string) bool {
 }
 
 func leftOut(path string) bool {
-	ig, dir := &ignore{}, "/"
+	begun, dir := time.Now(), "/"
+	late := func() bool { return time.Since(begun) > maxIgnored }
+	ig := &ignore{files: []string{".geminiignore"}, late: late}
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	inside := false // a repository
 	for i, name := range parts {
 		if _, err := os.Lstat(join(dir, ".git")); err == nil {
-			ig, inside = &ignore{}, true
+			ig = &ignore{files: ignoreFiles, late: late}
 		}
-		if inside {
-			ig.enter(dir)
-		} else if rules := readRules(join(dir, ".geminiignore")); len(rules) > 0 {
-			ig.levels = append(ig.levels, level{dir, rules})
-		}
+		ig.enter(dir)
 		if ig.skips(dir, name, i+1 < len(parts)) {
 			return true
 		}

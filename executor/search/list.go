@@ -57,7 +57,7 @@ func (s *Searcher) List(
 		defer func() { _ = dir.Close() }()
 		var ig *ignore
 		if !noIgnore {
-			ig = newIgnore(l.Dir)
+			ig = newIgnore(l.Dir, ctx.Err)
 			ig.enter(l.Dir)
 		}
 		first := firstEntries{limit: limit}

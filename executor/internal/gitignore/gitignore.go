@@ -3,6 +3,7 @@ package gitignore
 
 import (
 	"strings"
+	"unsafe"
 
 	"github.com/bmatcuk/doublestar/v4"
 )
@@ -10,21 +11,33 @@ import (
 // Rules are those of one file. The last rule that matches decides.
 type Rules []Rule
 
-// Parse reads a file. A line that is no pattern has no rule.
-func Parse(text string) Rules {
-	var rules Rules
+// MaxBytes is a bound for the sizes of all rules that a caller has at a time: hostile directories have many files.
+const MaxBytes = 16 << 20
+
+// Parse reads a file, and returns about how many bytes of memory its rules take, and those of the text, which takes time. A line
+// that is no pattern has no rule. It returns no rules where size would be above room.
+func Parse(text string, room int) (rules Rules, size int) {
+	size = len(text)
 	for line := range strings.SplitSeq(strings.TrimPrefix(text, "\ufeff"), "\n") {
 		if r, ok := parseRule(line); ok {
+			size += 2*int(unsafe.Sizeof(r)) + len(r.Pattern) + len(r.glob) // twice: a slice grows
 			rules = append(rules, r)
 		}
+		if size > room {
+			return nil, 0
+		}
 	}
-	return rules
+	return rules, size
 }
 
+// maxWork is how many bytes are compared, at worst, before a caller may end that: some milliseconds.
+const maxWork = 1 << 20
+
 // Last returns the last rule that matches an entry of a directory, or nil. dir is the path of that directory below the
-// one that has the file with the rules, "" for the same.
-func (rs Rules) Last(dir, name string, isDir bool) *Rule {
-	path := ""
+// one that has the file with the rules, "" for the same. It gives up and returns nil once late, which is called now and then, is
+// true; nil means that it takes its time.
+func (rs Rules) Last(dir, name string, isDir bool, late func() bool) *Rule {
+	path, work := "", 0
 	for i := len(rs) - 1; i >= 0; i-- {
 		r := &rs[i]
 		if r.onlyDirs && !isDir {
@@ -37,6 +50,11 @@ func (rs Rules) Last(dir, name string, isDir bool) *Rule {
 		}
 		if r.matches(path, name) {
 			return r
+		}
+		if work += 1 + len(r.glob)*(len(path)+len(name)); late != nil && work > maxWork {
+			if work = 0; late() {
+				return nil
+			}
 		}
 	}
 	return nil
@@ -79,6 +97,10 @@ func parseRule(line string) (r Rule, ok bool) {
 	if strings.HasPrefix(line, "#") {
 		return Rule{}, false
 	}
+	if len(line) > maxLine {
+		return Rule{}, false
+	}
+	line = strings.Clone(line) // a part would keep the whole text in memory
 	r.Pattern = line
 	line, r.Keeps = strings.CutPrefix(line, "!")
 	line, r.onlyDirs = strings.CutSuffix(line, "/")
@@ -127,10 +149,13 @@ func escapeBraces(pattern string) string {
 	return b.String()
 }
 
+// longest bounds a pattern, in bytes, and maxLine a line, with an exclamation mark and slashes.
+const longest, maxLine = 1024, longest + 3
+
 // ValidPattern reports whether a pattern can be matched in bounded time: each
 // choice in braces doubles the number of ways to match.
 func ValidPattern(pattern string) bool {
-	const longest, mostChoices = 1024, 8
+	const mostChoices = 8
 	return pattern != "" && len(pattern) <= longest &&
 		strings.Count(pattern, "{")-strings.Count(pattern, `\{`) <= mostChoices &&
 		strings.Count(pattern, ",") <= 8*mostChoices && doublestar.ValidatePattern(pattern)
