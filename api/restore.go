@@ -81,7 +81,7 @@ type Pin struct {
 type Restored struct {
 	Changes `json:",inline"`
 	DryRun  bool `json:"dry_run"`
-	// Refused are the paths that are not as in the target, at most 1,000 of RefusedCount. It must not be nil, which is
+	// Refused are the paths that are not as in the target, at most 1,000 and 64 KiB of RefusedCount. It must not be nil, which is
 	// encoded as null.
 	Refused      []RefusedPath `json:"refused"`
 	RefusedCount int           `json:"refused_count"`

@@ -99,18 +99,22 @@ func Compare(a, b *State, limits Limits) *Changes {
 	for _, f := range c.said {
 		out.Facts, out.files = append(out.Facts, f.Fact), append(out.files, f.pairOf)
 	}
+	unsure := c.unsure.paths
 	for _, s := range []*State{a, b} {
-		out.Unsure = append(out.Unsure, s.unsure...)
+		unsure = append(unsure, s.unsure...)
 		if out.Why == "" || s.why != "" && slices.Index(whys, s.why) < slices.Index(whys, out.Why) {
 			out.Why = s.why
 		}
 	}
-	if out.Why == "" && len(out.Unsure) > 0 {
+	if out.Why == "" && (len(unsure) > 0 || c.unsure.bytes > 0) {
 		out.Why = WhyUnsure
 	}
-	slices.Sort(out.Unsure)
-	out.Unsure = slices.Compact(out.Unsure)
-	out.Unsure = out.Unsure[:min(len(out.Unsure), maxUnsure)]
+	var some sample
+	slices.Sort(unsure)
+	for _, path := range slices.Compact(unsure) {
+		some.addPath(path)
+	}
+	out.Unsure = some.paths
 	out.Exact = out.Why == ""
 	return out
 }
@@ -119,6 +123,7 @@ type comparison struct {
 	b      *node // the later root
 	out    *Changes
 	said   []said
+	unsure sample
 	limits Limits
 	// grouping is the time that was spent on rules.
 	grouping time.Duration
@@ -199,11 +204,7 @@ func (c *comparison) say(op Op, at, from *place, a, b *node) {
 	c.said = append(c.said, said{f, pairOf{a, b}})
 }
 
-func (c *comparison) doubt(at *place) {
-	if len(c.out.Unsure) < maxUnsure {
-		c.out.Unsure = append(c.out.Unsure, at.path())
-	}
-}
+func (c *comparison) doubt(at *place) { c.unsure.add(at, "") }
 
 // pair compares two nodes that have the same name, or are the same file before and after a rename.
 func (c *comparison) pair(pa, pb *place, a, b *node, moved bool) {

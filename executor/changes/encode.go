@@ -129,9 +129,11 @@ func (s *State) numbers(dst []byte) []byte {
 
 func (d *decoder) numbers(s *State) {
 	s.why = Why(d.text(100))
+	var unsure sample
 	for range d.count(1) {
-		s.unsure = append(s.unsure, d.text(math.MaxInt))
+		unsure.addPath(d.text(math.MaxInt))
 	}
+	s.unsure = unsure.paths
 	s.names, s.unwatched = int(d.varint()), int(d.varint())
 	d.bad = d.bad || s.why != "" && !slices.Contains(whys, s.why) || s.names < 0 || s.unwatched < 0
 }

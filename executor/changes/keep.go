@@ -165,6 +165,7 @@ func (w arrival) size() int64 {
 
 // Missing returns how many files of a state cannot be restored, because their contents are not kept, with some of their paths.
 func (t *Tracker) Missing(s *State) (n int, paths []string) {
+	var some sample
 	var visit func(d *node, at *place)
 	visit = func(d *node, at *place) {
 		for _, k := range d.kids {
@@ -172,14 +173,13 @@ func (t *Tracker) Missing(s *State) (n int, paths []string) {
 			case k.isDir():
 				visit(k, at.at(k))
 			case k.regular() && t.content(k, false) != ContentKept:
-				if n++; n <= maxUnsure {
-					paths = append(paths, at.at(k).path())
-				}
+				n++
+				some.add(at, k.name)
 			}
 		}
 	}
 	visit(s.root, &place{dir: true})
-	return n, paths
+	return n, some.paths
 }
 
 // wants reports whether something of a file is to be kept.

@@ -39,7 +39,10 @@ func (t *Tracker) list(d *dir) {
 	names, err := t.readNames(fd, t.room(d))
 	switch {
 	case err == nil:
-		t.merge(d, fd, names, now)
+		if !t.merge(d, fd, names, now) {
+			t.cutOff(d, crowded)
+			return
+		}
 		if d.cut != whole {
 			d.cut = whole
 			delete(t.cuts, d)
@@ -112,8 +115,10 @@ func same(a, b *node) bool {
 // racy reports whether a file that was looked at now may change without another time.
 func (t *Tracker) racy(a *attr, now int64) bool { return t.tick < 0 || a.ctime >= now-t.tick }
 
-// merge makes the entries of a directory from its names and the last entries.
-func (t *Tracker) merge(d *dir, fd int, names []string, now int64) {
+// merge makes the entries of a directory from its names and the last entries. It returns false if they count for more names than the
+// limit.
+func (t *Tracker) merge(d *dir, fd int, names []string, now int64) bool {
+	room := t.room(d)
 	kids, old, changed := make([]*node, 0, len(names)), d.kids, false
 	again := false // some entry could not be looked at, and is as it was
 	gone := func() {
@@ -144,6 +149,9 @@ func (t *Tracker) merge(d *dir, fd int, names []string, now int64) {
 		}
 		changed = changed || n != was
 		kids = append(kids, n)
+		if room -= charge(kids[len(kids)-1:]); room < 0 {
+			return false
+		}
 	}
 	for len(old) > 0 {
 		gone()
@@ -151,7 +159,7 @@ func (t *Tracker) merge(d *dir, fd int, names []string, now int64) {
 	if changed {
 		t.regroup(d, d.kids, kids)
 		t.countRules(d.kids, kids)
-		t.names += len(kids) - len(d.kids)
+		t.names += charge(kids) - charge(d.kids)
 		d.kids = kids
 		d.touch()
 	}
@@ -159,6 +167,7 @@ func (t *Tracker) merge(d *dir, fd int, names []string, now int64) {
 		d.dirty = true
 		t.later = append(t.later, d)
 	}
+	return true
 }
 
 // gone deals with an entry that a directory no longer has.

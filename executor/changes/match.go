@@ -28,7 +28,7 @@ type Restored struct {
 	// Before and After are the states around it. A restore to Before takes it back. In a dry run After is what would be.
 	Before, After *State
 	Changes       *Changes // from Before to After
-	// Refused are the paths that are not as in the target, and why; not more than 1000, of RefusedCount.
+	// Refused are the paths that are not as in the target, and why; not more than 1000 and 64 KiB, of RefusedCount.
 	Refused      []Refusal
 	RefusedCount int
 	// Lost are files whose present content was not kept and is gone, as that of files above [Config.MaxFile].
@@ -45,8 +45,9 @@ type restorer struct {
 	t        *Tracker
 	before   *State
 	out      *Restored
-	named    map[string]bool // refused
-	filtered bool            // parts of the target are the present tree
+	named    filter // the paths that are refused
+	refused  int    // their bytes
+	filtered bool   // parts of the target are the present tree
 
 	targets  []*spot          // the directories of the target that are not the same, those above first
 	presents map[ident]*spot  // the present directories that are not the same
@@ -62,6 +63,8 @@ type restorer struct {
 	temps     int
 	written   map[ident]written
 	cloned    bool // large files were made
+
+	lost, unsure, split sample
 }
 
 // item is a present file that is moved.
@@ -95,13 +98,19 @@ type linkName struct {
 	was *node // a present file of that name, or nil
 }
 
-func (r *restorer) refuse(path, why string) {
-	if r.named[path] {
+// refuse names an entry of a directory, or the directory itself for "". A path is named once.
+func (r *restorer) refuse(at pathed, name, why string) {
+	if len(r.out.Refused) >= maxRefused || r.refused > maxPathBytes {
+		r.out.RefusedCount++
+		return
+	}
+	path := join(at.path(), name)
+	if r.named.has(path) {
 		return
 	}
 	r.out.RefusedCount++
-	if len(r.out.Refused) < maxRefused {
-		r.named[path] = true
+	if r.refused += len(path); r.refused <= maxPathBytes {
+		r.named.add(path)
 		r.out.Refused = append(r.out.Refused, Refusal{path, why})
 	}
 }
@@ -109,7 +118,7 @@ func (r *restorer) refuse(path, why string) {
 // fail names an entry of a directory, or the directory itself for "", if err says that it could not be changed.
 func (r *restorer) fail(at *spot, name string, err error) {
 	if err != nil {
-		r.refuse(join(at.path(), name), reason(err))
+		r.refuse(at, name, reason(err))
 	}
 }
 
@@ -332,9 +341,9 @@ func (r *restorer) refuseCut(t *spot) {
 	switch {
 	case t.n.cut == mounted && t.was != nil && t.was.n.cut == mounted:
 	case t.n.cut == mounted || t.was != nil && t.was.n.cut == mounted:
-		r.refuse(t.path(), "another file system is mounted there")
+		r.refuse(t, "", "another file system is mounted there")
 	default:
-		r.refuse(t.path(), "what is in it is not known")
+		r.refuse(t, "", "what is in it is not known")
 	}
 }
 

@@ -203,8 +203,8 @@ func (r *restorer) remove(at *spot, n *node) bool {
 
 // loses names a file whose content goes and was not kept.
 func (r *restorer) loses(at *spot, n *node) {
-	if n.regular() && n.attr.nlink == 1 && r.t.content(n, false) != ContentKept && len(r.out.Lost) < maxUnsure {
-		r.out.Lost = append(r.out.Lost, join(at.path(), n.name))
+	if n.regular() && n.attr.nlink == 1 && r.t.content(n, false) != ContentKept {
+		r.lost.add(at, n.name)
 	}
 }
 
@@ -295,7 +295,7 @@ func (r *restorer) addFile(t *spot, k *node) {
 		g.leader = &linkName{t, k, p}
 	}
 	if why := r.can(k, p); why != "" {
-		r.refuse(join(t.path(), k.name), why)
+		r.refuse(t, k.name, why)
 		return
 	}
 	if stays && k.regular() && !otherMeta(p, k) {
@@ -436,7 +436,7 @@ func (r *restorer) link() {
 			var err error
 			if g.leader == nil {
 				if why := r.can(m.n, nil); why != "" {
-					r.refuse(join(m.at.path(), m.n.name), why)
+					r.refuse(m.at, m.n.name, why)
 					continue
 				}
 				if err = r.place(m.at, m.n, m.was); err == nil {
@@ -509,7 +509,7 @@ func (r *restorer) clean(name string) {
 				return
 			}
 		}
-		r.refuse(join(name, r.inner+"/"+aside), "it could not be put back")
+		r.refuse(r.targets[0], join(name, r.inner+"/"+aside), "it could not be put back")
 	}
 	for _, it := range r.items {
 		if it.aside != "" {

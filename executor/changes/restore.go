@@ -70,7 +70,7 @@ func (t *Tracker) Resume() (*Restored, error) {
 }
 
 func (t *Tracker) newRestorer() *restorer {
-	return &restorer{t: t, before: t.state, out: &Restored{Before: t.state}, named: map[string]bool{}}
+	return &restorer{t: t, before: t.state, out: &Restored{Before: t.state}}
 }
 
 func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
@@ -79,7 +79,11 @@ func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
 		return nil, err
 	}
 	r.match()
-	defer func() { slices.SortFunc(r.out.Refused, func(a, b Refusal) int { return cmp.Compare(a.Path, b.Path) }) }()
+	defer func() {
+		slices.SortFunc(r.out.Refused, func(a, b Refusal) int { return cmp.Compare(a.Path, b.Path) })
+		slices.Sort(r.split.paths)
+		r.out.Lost, r.out.Unsure, r.out.Split = r.lost.paths, r.unsure.paths, r.split.paths
+	}()
 	if o.DryRun {
 		r.foresee()
 		r.out.After = &State{root: root, names: r.before.names}
@@ -105,7 +109,7 @@ func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
 		return nil, err
 	}
 	r.adoptWritten(r.t.state.root)
-	r.verify(r.t.state.root, root, &place{dir: true})
+	r.verify(r.t.state.root, root, &place{dir: true}, &r.named, false)
 	r.out.After = r.t.state
 	r.out.Changes = Compare(r.before, r.out.After, o.Limits)
 	return r.out, nil
@@ -123,7 +127,7 @@ func (r *restorer) foresee() {
 				continue
 			}
 			if why := r.can(k, r.present(t, k.name)); why != "" {
-				r.refuse(join(t.path(), k.name), why)
+				r.refuse(t, k.name, why)
 			}
 		}
 	}
@@ -176,53 +180,45 @@ func (r *restorer) adoptWritten(n *node) {
 	})
 }
 
-// verify names the paths that differ from the target.
-func (r *restorer) verify(p, t *node, at *place) {
+// verify names the paths that differ from the target, but for what a directory does not have whose own path, or one above, is named.
+func (r *restorer) verify(p, t *node, at *place, named *filter, under bool) {
 	if p == t || r.out.RefusedCount > 10*maxRefused {
 		return
 	}
+	before := r.out.RefusedCount
 	switch {
 	case p.attr.kind() != t.attr.kind():
-		r.refuse(at.path(), "another file has its place")
+		r.refuse(at, "", "another file has its place")
 		return
 	case p.attr.mode != t.attr.mode:
-		r.refuse(at.path(), fmt.Sprintf("its mode is %#o, not %#o", p.attr.mode&^unix.S_IFMT, t.attr.mode&^unix.S_IFMT))
+		r.refuse(at, "", fmt.Sprintf("its mode is %#o, not %#o", p.attr.mode&^unix.S_IFMT, t.attr.mode&^unix.S_IFMT))
 	case p.attr.uid != t.attr.uid || p.attr.gid != t.attr.gid:
-		r.refuse(at.path(), "its owner is another")
+		r.refuse(at, "", "its owner is another")
 	case p.extra().xattrs != t.extra().xattrs:
-		r.refuse(at.path(), "its extended attributes differ")
+		r.refuse(at, "", "its extended attributes differ")
 	case p.attr.mtime != t.attr.mtime && p.cut != mounted && !p.attr.device() && p.attr.kind() != unix.S_IFSOCK:
-		r.refuse(at.path(), "its time differs")
+		r.refuse(at, "", "its time differs")
 	}
 	if !p.isDir() {
 		if other, known := otherContent(p, t); other && known {
-			r.refuse(at.path(), "its content differs")
-		} else if !known && len(r.out.Unsure) < maxUnsure {
-			r.out.Unsure = append(r.out.Unsure, at.path())
+			r.refuse(at, "", "its content differs")
+		} else if !known {
+			r.unsure.add(at, "")
 		}
 		return
 	}
 	if p.cut != whole || t.cut != whole {
 		return
 	}
+	under = under || at.up != nil && (named != nil && named.all || r.out.RefusedCount > before)
 	for x, y := range differing(p.kids, t.kids) {
 		switch {
 		case x != nil && y != nil:
-			r.verify(x, y, at.at(y))
-		case x != nil && !r.underRefused(at.at(x)):
-			r.refuse(at.at(x).path(), "it is not in the target")
-		case y != nil && !r.underRefused(at.at(y)):
-			r.refuse(at.at(y).path(), "it is missing")
+			r.verify(x, y, at.at(y), named.below(y.name), under)
+		case x != nil && !under:
+			r.refuse(at, x.name, "it is not in the target")
+		case y != nil && !under:
+			r.refuse(at, y.name, "it is missing")
 		}
 	}
-}
-
-// underRefused reports whether a directory above is named.
-func (r *restorer) underRefused(at *place) bool {
-	for at = at.up; at != nil && at.up != nil; at = at.up {
-		if r.named[at.path()] {
-			return true
-		}
-	}
-	return false
 }

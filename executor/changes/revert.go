@@ -37,7 +37,7 @@ func (r *restorer) revert(p, a, b *node, at *place) *node {
 	case b != nil && b.isDir() && (a == nil || a.isDir()):
 		if p == nil || !p.isDir() {
 			if p != nil || a != nil {
-				r.refuse(at.path(), changedSince)
+				r.refuse(at, "", changedSince)
 			}
 			return p
 		}
@@ -49,7 +49,7 @@ func (r *restorer) revert(p, a, b *node, at *place) *node {
 	case p == nil && a == nil:
 		return nil
 	}
-	r.refuse(at.path(), changedSince)
+	r.refuse(at, "", changedSince)
 	return p
 }
 
@@ -73,12 +73,12 @@ func (r *restorer) revertDir(p, a, b *node, at *place) *node {
 	case a == nil && len(out.kids) == 0:
 		return nil
 	case a == nil:
-		r.refuse(at.path(), notEmpty)
+		r.refuse(at, "", notEmpty)
 	case otherMeta(a, b) && !otherMeta(p, b):
 		out.attr, out.more, changed = a.attr, a.more, true
 		out.attr.ident = p.attr.ident
 	case otherMeta(a, b) && otherMeta(p, a):
-		r.refuse(at.path(), changedSince)
+		r.refuse(at, "", changedSince)
 	}
 	if !changed {
 		return p

@@ -29,6 +29,22 @@ type filter struct {
 	kids map[string]*filter
 }
 
+// has reports whether a path was added.
+func (f *filter) has(path string) bool {
+	for name := range parts(path) {
+		f = f.below(name)
+	}
+	return f != nil && f.all
+}
+
+// below is the part for an entry of a directory, or nil.
+func (f *filter) below(name string) *filter {
+	if f == nil {
+		return nil
+	}
+	return f.kids[name]
+}
+
 func (f *filter) add(path string) {
 	for name := range parts(strings.Trim(path, "/")) {
 		if f.kids == nil {
@@ -53,7 +69,7 @@ type selection struct {
 func (s *selection) merge(p, t *node, f *filter, at *place) *node {
 	if f.all {
 		if p == nil && t == nil {
-			s.r.refuse(at.path(), missing)
+			s.r.refuse(at, "", missing)
 		}
 		s.count(t, at)
 		return t
@@ -65,9 +81,9 @@ func (s *selection) merge(p, t *node, f *filter, at *place) *node {
 	if base == nil || !base.isDir() {
 		for name := range f.kids {
 			if t != nil && t.isDir() {
-				s.r.refuse(join(at.path(), name), "another file has the place of its directory")
+				s.r.refuse(at, name, "another file has the place of its directory")
 			} else {
-				s.r.refuse(join(at.path(), name), missing)
+				s.r.refuse(at, name, missing)
 			}
 		}
 		return p
@@ -130,9 +146,8 @@ func (s *selection) split(target *node) {
 		}
 	})
 	for i, n := range s.nodes {
-		if s.inside[n.attr.ident] < all[n.attr.ident] && len(s.r.out.Split) < maxUnsure {
-			s.r.out.Split = append(s.r.out.Split, s.linked[i].path())
+		if s.inside[n.attr.ident] < all[n.attr.ident] {
+			s.r.split.add(s.linked[i], "")
 		}
 	}
-	slices.Sort(s.r.out.Split)
 }

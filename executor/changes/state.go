@@ -16,8 +16,33 @@ const (
 
 var whys = []Why{WhyRoot, WhyFUSE, WhyNetwork, WhyNamesLimit, WhyWatchLimit, WhyMapped, WhyUnsure}
 
-// maxUnsure bounds the names of what could not be decided.
-const maxUnsure = 200
+const (
+	// maxSample and maxPathBytes bound the paths of one kind that are named, in number and in bytes together.
+	maxSample    = 200
+	maxPathBytes = 64 << 10
+)
+
+// sample has some of the paths of one kind. A path may have megabytes, so that none is made once one has found no room.
+type sample struct {
+	paths []string
+	bytes int // of all paths, also of the one that found no room
+}
+
+// pathed is a file or directory that knows its path.
+type pathed interface{ path() string }
+
+// add adds an entry of a directory, or the directory itself for "".
+func (s *sample) add(at pathed, name string) {
+	if len(s.paths) < maxSample && s.bytes <= maxPathBytes {
+		s.addPath(join(at.path(), name))
+	}
+}
+
+func (s *sample) addPath(path string) {
+	if s.bytes += len(path); len(s.paths) < maxSample && s.bytes <= maxPathBytes {
+		s.paths = append(s.paths, path)
+	}
+}
 
 // State is the tree at one moment. It never changes, and shares with other states what is the same in both.
 type State struct {

@@ -43,7 +43,8 @@ type Config struct {
 	Root string
 	// User reads it; nil means the user of this process.
 	User *identity.User
-	// MaxNames bounds the names below Root; 0 means 500,000. What is beyond is not followed.
+	// MaxNames bounds the names below Root; 0 means 500,000. A symbolic link with a long target counts for several. What is beyond is
+	// not followed.
 	MaxNames int
 	// MaxFile bounds the bytes of a file whose content is compared; 0 means 10 MiB. Of larger ones the attributes are. The contents of these
 	// are kept where the file system can clone them.
@@ -86,7 +87,7 @@ type Tracker struct {
 
 	watches watches
 	links   groups
-	rules   int                 // of all ignore files
+	rules   int                 // the bytes of those of all ignore files
 	mapped  map[member]struct{} // the files that processes had mapped at the last step
 
 	// Of a step.
@@ -100,7 +101,7 @@ type Tracker struct {
 	forced        map[member]struct{} // files to be read whatever their attributes
 	opened        opened
 	why           []Why
-	unsure        []string
+	unsure        sample
 
 	keeping progress
 	clones  atomic.Bool // large files may be cloned
@@ -242,7 +243,7 @@ func (t *Tracker) rootMoved() bool {
 func (t *Tracker) update(full bool, pids []int) {
 	t.step++
 	t.reread, t.eager = maxReread, maxEager
-	t.why, t.unsure = nil, nil
+	t.why, t.unsure = nil, sample{}
 	if t.rootMoved() {
 		t.because(WhyRoot)
 		if err := t.openRoot(); err != nil { // what is left of the old one is listed
@@ -298,12 +299,12 @@ func (t *Tracker) markCrowded() {
 }
 
 // room is how many names a directory may have.
-func (t *Tracker) room(d *dir) int { return t.cfg.MaxNames - t.names + len(d.kids) }
+func (t *Tracker) room(d *dir) int { return t.cfg.MaxNames - t.names + charge(d.kids) }
 
 // publish makes the state; the last one remains if nothing changed.
 func (t *Tracker) publish(unwatched int) {
-	slices.Sort(t.unsure)
-	s := &State{root: t.root.snapshot(), unsure: slices.Compact(t.unsure), names: t.names, unwatched: unwatched}
+	slices.Sort(t.unsure.paths)
+	s := &State{root: t.root.snapshot(), unsure: slices.Compact(t.unsure.paths), names: t.names, unwatched: unwatched}
 	if len(t.why) > 0 {
 		s.why = slices.MinFunc(t.why, func(a, b Why) int { return cmp.Compare(slices.Index(whys, a), slices.Index(whys, b)) })
 	}
@@ -318,9 +319,7 @@ func (t *Tracker) because(why Why) { t.why = append(t.why, why) }
 // doubt says that of an entry of d, or of d itself for "".
 func (t *Tracker) doubt(d *dir, name string) {
 	t.because(WhyUnsure)
-	if len(t.unsure) < maxUnsure {
-		t.unsure = append(t.unsure, join(d.path(), name))
-	}
+	t.unsure.add(d, name)
 }
 
 func join(dir, name string) string {
@@ -430,6 +429,6 @@ func (t *Tracker) drop(d *dir) {
 func (t *Tracker) empty(d *dir) {
 	t.regroup(d, d.kids, nil)
 	t.countRules(d.kids, nil)
-	t.names -= len(d.kids)
+	t.names -= charge(d.kids)
 	d.kids = nil
 }
