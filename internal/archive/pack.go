@@ -26,17 +26,25 @@ type Packer struct {
 	// out, as a file of the kernel. Default: nothing is.
 	Exclude func(f *os.File) bool
 
-	buf [4 << 10]byte // of entries of a directory; each takes less than 300 bytes
+	denied bool          // a file was left out because the account may not read it
+	buf    [4 << 10]byte // of entries of a directory; each takes less than 300 bytes
 }
 
 // leftOutRecord is the record of an archive's global headers that names the files left
 // out.
 const leftOutRecord = "ACTIOND.leftout"
 
+// unreadableRecord is beside it in an archive that lacks files because they may not be read.
+const unreadableRecord = "ACTIOND.unreadable"
+
 // NoteLeftOut writes a text for LeftOut of the [Unpacker] at the other end. Other
 // programs skip it.
 func (p *Packer) NoteLeftOut(text string) error {
-	return p.Out.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{leftOutRecord: text}})
+	records := map[string]string{leftOutRecord: text}
+	if p.denied {
+		records[unreadableRecord] = "1"
+	}
+	return p.Out.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: records})
 }
 
 func (p *Packer) as(work func() error) error {
@@ -51,6 +59,7 @@ func (p *Packer) unreadable(name string, err error) bool {
 	if p.As == nil || !errors.Is(err, fs.ErrPermission) {
 		return false
 	}
+	p.denied = true
 	p.leaveOut(name + " may not be read by the user of the commands")
 	return true
 }

@@ -2,6 +2,7 @@
 
 import io
 import os
+import pickle
 import stat
 import tarfile
 import tempfile
@@ -89,9 +90,23 @@ class Archive(unittest.TestCase):
         self.assertEqual(os.listdir(self.home + "/mine"), [])
         self.assertFalse(os.path.islink(self.target + "/file"))
 
+    def test_what_is_left_out_is_named(self):
+        def noted(**records):
+            data = b"".join(b"%d %s\n" % (len(r) + 4, r) for r in (f"ACTIOND.{k}={v}".encode() for k, v in records.items()))
+            return header(b"g", len(data)) + data + bytes(-len(data) % 512)
+        whole = archive(member("r/a", data=b"1"), member("r/abs", tarfile.SYMTYPE, "/etc"), member("r/up", tarfile.SYMTYPE, ".."),
+                        member("r/fifo", tarfile.FIFOTYPE), member("r/h", tarfile.LNKTYPE, "r/none"), member("r/../x", data=b"x")).getvalue()
+        left = _archive.unpack(io.BytesIO(whole.rstrip(b"\0") + bytes(-len(whole.rstrip(b"\0")) % 512) + noted(leftout="r/s is a socket") + bytes(1024)), self.target)
+        self.assertEqual([text.split()[0] for text in left], ["r/abs", "r/up", "r/fifo", "r/h", "r/../x", "r/s"])
+        with self.assertRaisesRegex(PermissionError, "r/secret may not be read") as raised:
+            _archive.unpack(io.BytesIO(noted(leftout="r/secret may not be read", unreadable="1") + bytes(1024)), self.target)
+        self.assertEqual(pickle.loads(pickle.dumps(raised.exception)).left_out, ["r/secret may not be read"])
+        self.assertEqual(self.tree(), ["target", "target/a"])
+
     def test_damaged(self):
         good = archive(member("r/a", data=b"1" * 2000)).getvalue()
-        for data in (b"", good[:700], good[:1500], b"x" * 512, good[:2560], header(b"x", 1 << 30), header(b"L", 8 << 30 - 2), header(b"0", 100),
+        deep = archive(member("r/" + "d/" * 2048 + "f", data=b"x")).getvalue()
+        for data in (deep, b"", good[:700], good[:1500], b"x" * 512, good[:2560], header(b"x", 1 << 30), header(b"L", 8 << 30 - 2), header(b"0", 100),
                      header(b"x", 10) + b"99 path=a\n" + bytes(502) + bytes(1024), header(b"x", 12) + b"12 size=-99\n" + bytes(500) + header(b"0", 0) + bytes(1024)):
             with self.subTest(data=data[:20], size=len(data)), self.assertRaises(Malformed):
                 _archive.unpack(io.BytesIO(data), self.target)

@@ -1,16 +1,20 @@
 """The client against the server of this repository: on a port with a key, and on a Unix socket that local() makes."""
 
+import array
 import asyncio
 import hashlib
 import io
 import os
+import pathlib
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import unittest
 import unittest.mock
 
-from .support import Both, Loop, Server, both, ended, eventually, program
+from .support import ROOT, Both, Loop, Server, both, ended, eventually, program
 
 import actiond
 from actiond._launch import _beside_runtimectl, _listens
@@ -120,6 +124,28 @@ class Programs(Sandboxes):
         result = self.sb.exec(["cat"], input=data, max_output=1000)
         self.assertEqual((result.stdout_bytes, result.truncated), (data[:1000], True))
 
+    def test_input_from_a_pipe_comes_as_it_is_written(self):
+        r, w = os.pipe()
+        self.addCleanup(os.close, w)
+        os.write(w, b"abcdef")
+        with os.fdopen(r, "rb") as file:
+            self.assertEqual(self.sb.exec("head -c 3", input=file).stdout, "abc")
+            os.write(w, b"x")  # ends the read that goes on
+
+    def test_kinds_of_input(self):
+        for data in (bytearray(b"in"), memoryview(b"in"), io.StringIO("in"), io.BytesIO(b"in")):
+            self.assertEqual(self.sb.exec([pathlib.Path("/bin/cat")], cwd=pathlib.Path(self.dir), input=data).stdout, "in")
+        with open(__file__) as text, self.assertRaisesRegex(TypeError, "binary"):
+            self.sb.exec("cat", input=text)
+        with self.assertRaises(TypeError):
+            self.sb.exec("cat", input=3)
+
+    def test_no_part_of_an_input_is_given_for_all(self):
+        for data in (b"x" * 1_000_000, io.BytesIO(b"x")):
+            with self.assertRaisesRegex(ValueError, "wait"):
+                self.sb.exec(f"wc -c >{self.path('n')}", input=data, wait=0.3)
+        self.assertFalse(os.path.exists(self.path("n")))
+
     def test_unread_input(self):
         self.assertEqual(self.sb.exec(["true"], input=os.urandom(4 << 20)).returncode, 0)
 
@@ -145,7 +171,7 @@ class Programs(Sandboxes):
         eventually(lambda: ended(pid))
 
     def test_wait_leaves_the_program_running(self):
-        result = self.sb.exec("echo begun; read line; echo $line", wait=0.5, action_id=self.id(), input=self.later())
+        result = self.sb.exec("echo begun; exec sleep 1000", wait=0.5, action_id=self.id())
         self.assertTrue(result.running)
         self.assertIsNone(result.returncode)
         with self.assertRaises(actiond.Refused) as raised:
@@ -153,14 +179,6 @@ class Programs(Sandboxes):
         self.assertEqual(raised.exception.status, 409)
         self.sb.exec(["kill", "-KILL", "--", f"-{result.pid}"])
         eventually(lambda: ended(result.pid))
-
-    def later(self):
-        reader, writer = os.pipe()
-        self.addCleanup(os.close, writer)
-        file = open(reader, "rb", buffering=0)
-        self.addCleanup(file.close)
-        self.addCleanup(os.write, writer, b"\n")  # first of all, so that nothing waits in a read
-        return file
 
     def test_signals_are_as_in_subprocess(self):
         result = self.sb.exec("kill -9 $$")
@@ -274,6 +292,16 @@ class Files(Sandboxes):
                 self.assertEqual(file.read(), name.encode("utf-8", "replace"))
             self.assertEqual(self.sb.read(self.path(name)), name.encode("utf-8", "replace"))
 
+    def test_kinds_of_data_and_paths(self):
+        path = pathlib.Path(self.path("file"))
+        for data in (bytearray(b"data"), memoryview(b"data"), array.array("b", b"data")):
+            self.sb.write(path, data)
+            self.assertEqual(self.sb.read(path), b"data")
+        with self.assertRaises(TypeError):
+            self.sb.write(path, 3)
+        self.sb.delete(path)
+        self.assertEqual(self.sb.list(pathlib.Path(self.dir)), [])
+
     def test_conditions(self):
         info = self.sb.write(self.path("file"), b"1", if_new=True)
         for more in ({"if_new": True}, {"if_sha256": "0" * 64}):
@@ -360,6 +388,45 @@ class Directories(Sandboxes):
             with open(os.path.join(target, "a/b/file"), "rb") as file:
                 self.assertEqual(file.read(), b"data")
 
+    def test_all_names_of_a_file_are_sent(self):
+        with tempfile.TemporaryDirectory() as local:
+            for directory in ("a", "b"):
+                os.mkdir(os.path.join(local, directory))
+            for name, first in (("one", b"data"), ("empty", b"")):
+                with open(os.path.join(local, "a", name), "wb") as file:
+                    file.write(first)
+                os.link(os.path.join(local, "a", name), os.path.join(local, "b", name))
+            os.link(os.path.join(local, "a", "one"), os.path.join(local, "a", "two"))
+            self.sb.upload(pathlib.Path(local), pathlib.Path(self.path("u")))
+        for name, data in (("a/one", b"data"), ("a/two", b"data"), ("b/one", b"data"), ("a/empty", b""), ("b/empty", b"")):
+            self.has("u/" + name, data)
+
+    def test_files_without_a_size_are_sent(self):
+        with open("/proc/version", "rb") as file:
+            version = file.read()
+        self.sb.upload("/proc/version", self.path("v"))
+        self.has("v", version)
+        self.sb.upload("/proc/sys/kernel/random", self.path("d"))
+        self.assertTrue(os.path.getsize(self.path("d/boot_id")))
+
+    def test_times_are_kept(self):
+        for name, size in (("small", 1), ("large", 1 << 20)):
+            self.sb.write(self.path("d/" + name), b"x" * size)
+            os.utime(self.path("d/" + name), (10**9, 10**9))
+        with tempfile.TemporaryDirectory() as local:
+            self.sb.download(self.path("d"), local)
+            self.sb.download(self.path("d/small"), os.path.join(local, "one"))
+            self.assertEqual([os.stat(os.path.join(local, n)).st_mtime for n in ("small", "large", "one")], [10**9] * 3)
+
+    def test_what_a_download_leaves_out_is_named(self):
+        self.sb.write(self.path("d/file"), b"data")
+        os.symlink("/etc", self.path("d/away"))
+        os.mkfifo(self.path("d/fifo"))
+        with tempfile.TemporaryDirectory() as local:
+            left = self.sb.download(pathlib.Path(self.path("d")), local)
+            self.assertEqual(os.listdir(local), ["file"])
+            self.assertEqual([text.split()[0] for text in sorted(left)], ["d/away", "d/fifo"])
+
     def test_list_and_remove(self):
         self.sb.write(self.path("file"), b"data", mode=0o640)
         os.mkdir(self.path("directory"))
@@ -417,6 +484,29 @@ class Tools(Sandboxes):
         with self.assertRaises(ConnectionError) as raised:
             sandbox.exec("true")
         self.assertIsInstance(raised.exception, actiond.Unreachable)
+
+
+class Forks(Both):
+    def test_a_source_that_brings_nothing_keeps_no_program(self):
+        program("server")
+        code = """if True:
+            import actiond, asyncio, os
+            r, w = os.pipe()
+            async def main():
+                async with await actiond.async_local() as s:
+                    return await s.exec("true", input=os.fdopen(r, "rb"))
+            asyncio.run(main())"""
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+
+    def test_a_fork_that_ends_leaves_the_sandbox(self):
+        sandbox = self.local()
+        sandbox.write("keep", b"data")
+        child = os.fork()
+        if child == 0:
+            sandbox.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        self.assertEqual(sandbox.read("keep"), b"data")
 
 
 @both

@@ -9,8 +9,8 @@
 
 from ._async import AsyncClient, AsyncSandbox, async_docker, async_local
 from ._errors import (
-    ActiondError, Busy, Cut, ExecFailed, Failed, Forbidden, Gone, IsDirectory, Malformed, NotDirectory, NotFound, NotRun,
-    Refused, TooLarge, Unknown, Unreachable,
+    ActiondError, Busy, Cut, ExecFailed, Failed, Forbidden, Gone, Incomplete, IsDirectory, Malformed, NotDirectory, NotFound,
+    NotRun, Refused, TooLarge, Unknown, Unreachable,
 )
 from ._sync import Client, Sandbox, docker, local
 from ._types import (
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ActiondError", "AsyncClient", "AsyncSandbox", "Attempt", "Busy", "Client", "Cut", "Entry", "ExecFailed", "ExecResult", "Failed",
-    "FileInfo", "Forbidden", "Gone", "IsDirectory", "Malformed", "NotDirectory", "NotFound", "NotRun", "Output", "Page",
+    "FileInfo", "Forbidden", "Gone", "Incomplete", "IsDirectory", "Malformed", "NotDirectory", "NotFound", "NotRun", "Output", "Page",
     "Port", "Preview", "Record", "Refused", "RunResult", "Sandbox", "SandboxInfo", "ToolResult", "TooLarge", "Unknown",
     "Unreachable", "Waiting", "async_docker", "async_local", "docker", "local",
 ]

@@ -7,9 +7,9 @@ import io
 import os
 import shlex
 import ssl
-import stat
 import tempfile
 import uuid
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import (
     Any, AsyncIterator, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union,
@@ -35,6 +35,8 @@ CREATION = 900.0  # seconds: a gateway answers when the image is pulled
 LONG = 600.0  # seconds: a restore of many files
 LINES = "application/x-ndjson"
 Observation = Dict[str, Any]
+StrPath = Union[str, "os.PathLike[str]"]
+Bytes = Union[bytes, bytearray, memoryview]
 
 
 class AsyncSandbox:
@@ -57,7 +59,7 @@ class AsyncSandbox:
         self._http = Http(Pool(address, tls), "", headers, (key,) if key else ())
         self._gateway: Optional[AsyncClient] = None
         self._child: Optional[_launch.Child] = None
-        self._mine = False
+        self._mine = 0  # the process that created it
         self.id = ""
         self.info: Optional[SandboxInfo] = None
 
@@ -74,7 +76,7 @@ class AsyncSandbox:
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                         trace: Optional[TracebackType]) -> None:
-        if self._mine and self._gateway:
+        if self._mine == os.getpid() and self._gateway:  # a fork leaves its parent's sandbox alone
             await self._gateway.delete(self.id)
         await self.close()
 
@@ -104,8 +106,8 @@ class AsyncSandbox:
             raise NotRun(pick(o, "code", str), pick(o, "content", str))
         return RunResult.of(o, key)
 
-    async def exec(self, command: Union[str, Sequence[str]], *, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None,
-                   user: Union[str, int, None] = None, input: Union[str, bytes, BinaryIO, None] = None,
+    async def exec(self, command: Union[str, Sequence[StrPath]], *, cwd: Optional[StrPath] = None, env: Optional[Mapping[str, str]] = None,
+                   user: Union[str, int, None] = None, input: Union[str, Bytes, BinaryIO, io.StringIO, None] = None,
                    timeout: Optional[float] = None, wait: Optional[float] = None, tty: Optional[Tuple[int, int]] = None,
                    max_output: int = 10 * MiB, on_output: Optional[Callable[[Output], Any]] = None, check: bool = False,
                    action_id: Optional[str] = None) -> ExecResult:
@@ -113,26 +115,29 @@ class AsyncSandbox:
 
         `command` is a line for /bin/sh, or a program and its arguments; one that is not there ends with 127, as in a
         shell. `user` is a name or a number of the sandbox;
-        another than its own needs --allow-root. `input` is standard input: text, bytes, or a binary file. After
-        `timeout` seconds the program and all that it started are ended (`result.timed_out`); after `wait` seconds it
-        goes on (`result.running`). `tty` is (rows, columns) of a terminal in place of pipes. Of each stream at most
+        another than its own needs --allow-root. `input` is standard input: text, bytes, or a binary file, which is sent
+        as it can be read. After `timeout` seconds the program and all that it started are ended (`result.timed_out`);
+        after `wait` seconds it goes on (`result.running`), and what it prints from then on is not kept. `tty` is (rows, columns) of a terminal in place of pipes. Of each stream at most
         `max_output` bytes are kept. `on_output` gets the output as it comes. A cancelled task, Ctrl-C, or an
         exception of `on_output` or of `input` ends the program.
 
-        ExecFailed: with `check`, the exit code was not 0. Unknown: the server died meanwhile.
+        ExecFailed: with `check`, the exit code was not 0. Unknown: the server died meanwhile. ValueError: `wait` with a file
+        or more than 256 KiB of input, of which the program would get a part.
         """
-        args: Dict[str, Any] = {"command": command} if isinstance(command, str) else {"argv": list(command)}
-        args.update(cwd=cwd, env=dict(env) if env is not None else None, user=None if user is None else str(user))
+        args: Dict[str, Any] = {"command": command} if isinstance(command, str) else {"argv": [os.fspath(word) for word in command]}
+        args.update(cwd=None if cwd is None else os.fspath(cwd), env=dict(env) if env is not None else None, user=None if user is None else str(user))
         args["kill_after"] = timeout or None
         if tty:
             args["tty"] = {"rows": tty[0], "cols": tty[1]}
         source: Optional[BinaryIO] = None
-        data = input.encode() if isinstance(input, str) else input
+        data: Any = input.read() if isinstance(input, io.StringIO) else input
+        if isinstance(data, io.TextIOBase):
+            raise TypeError("input must be text, bytes or a binary file: open the file with mode \"rb\"")
         if data is None:
             args["stdin"] = None if tty else "none"
-        elif not isinstance(data, (bytes, bytearray)):
+        elif hasattr(data, "read"):
             source = data
-        elif len(data) > INLINE:
+        elif len(data := _bytes(data)) > INLINE:
             source = io.BytesIO(data)
         else:
             try:
@@ -141,6 +146,8 @@ class AsyncSandbox:
                 args["input_base64"] = base64.b64encode(data).decode()
         if source:
             args["stdin"] = "stream"
+            if wait is not None:
+                raise ValueError("the program would not get the input that is left after wait seconds: use timeout, or start and feed")
         args = {name: value for name, value in args.items() if value is not None}
         key, o = await self._carry_out("exec", args, "", wait, action_id, on_output, source)
         stdout, less = await self._stream(o, key, "stdout", max_output)
@@ -396,7 +403,7 @@ class AsyncSandbox:
         try:
             while not end and not gone:
                 try:
-                    data = await _io.blocking(source.read, INLINE)
+                    data = await _io.apart(getattr(source, "read1", source.read), INLINE)  # read would wait for all of it
                 except Exception as e:
                     broken.append(e)
                     raise
@@ -432,7 +439,7 @@ class AsyncSandbox:
 
     # Files.
 
-    async def read(self, path: str, *, max_bytes: int = 100 * MiB) -> bytes:
+    async def read(self, path: StrPath, *, max_bytes: int = 100 * MiB) -> bytes:
         """Return the bytes of a file. Paths are absolute, or relative to the working directory of the sandbox.
 
         FileNotFoundError, IsADirectoryError, PermissionError; TooLarge: it has more than `max_bytes`.
@@ -442,16 +449,16 @@ class AsyncSandbox:
                 return await answer.whole(max_bytes)
         return await repeat(once)
 
-    async def write(self, path: str, data: Union[bytes, str], *, mode: Optional[int] = None, if_sha256: str = "",
+    async def write(self, path: StrPath, data: Union[Bytes, str], *, mode: Optional[int] = None, if_sha256: str = "",
                     if_new: bool = False, action_id: Optional[str] = None) -> FileInfo:
         """Write a whole file at once; directories that are missing are made. Text is UTF-8.
 
         `mode` has the permission bits, such as 0o755. With `if_sha256`, the file must have this hash, and with
         `if_new` it must not be there: otherwise Refused with status 412, and nothing is done.
         """
-        return await self._put(path, data.encode() if isinstance(data, str) else data, mode, if_sha256, if_new, action_id)
+        return await self._put(path, _bytes(data), mode, if_sha256, if_new, action_id)
 
-    async def _put(self, path: str, data: Union[bytes, Body], mode: Optional[int], if_sha256: str, if_new: bool,
+    async def _put(self, path: StrPath, data: Union[bytes, Body], mode: Optional[int], if_sha256: str, if_new: bool,
                    action_id: Optional[str]) -> FileInfo:
         headers = {**({"If-Match": f'"{header_value("if_sha256", if_sha256)}"'} if if_sha256 else {}),
                    **({"If-None-Match": "*"} if if_new else {})}
@@ -474,13 +481,13 @@ class AsyncSandbox:
             raise NotFound(404, detail, code) if code == "file_not_found" else Failed(detail, code)
         return pick(pick(o, "extras", dict), "diff", str)
 
-    async def delete(self, path: str, *, recursive: bool = False, action_id: Optional[str] = None) -> None:
+    async def delete(self, path: StrPath, *, recursive: bool = False, action_id: Optional[str] = None) -> None:
         """Remove a file or a link, or with `recursive` a directory and all that is in it. FileNotFoundError: it is not there."""
         key = _identity(action_id)
         query = _query(path=path, recursive="true" if recursive else None)
         _checked(await self._result("DELETE", f"/v1/files{query}", b"", key), key)
 
-    async def list(self, path: str = "") -> List[Entry]:
+    async def list(self, path: StrPath = "") -> List[Entry]:
         """Return what is in a directory, by default the working directory. FileNotFoundError, NotADirectoryError."""
         entries: List[Entry] = []
         after = ""
@@ -492,18 +499,21 @@ class AsyncSandbox:
             if not after or not found or after == before:
                 return entries
 
-    async def upload(self, local: Union[str, os.PathLike[str]], remote: str) -> None:
-        """Send a local file to a path, or the contents of a local directory into a directory, which is made."""
+    async def upload(self, local: StrPath, remote: StrPath) -> None:
+        """Send a local file to a path, or the contents of a local directory into a directory, which is made.
+
+        Devices, FIFOs and sockets in a directory are left out.
+        """
         local = os.fspath(local)
         if not os.path.isdir(local):
-            with open(local, "rb") as file:
-                status = os.fstat(file.fileno())
-                await self._put(remote, Body(file, status.st_size), stat.S_IMODE(status.st_mode) & 0o777, "", False, None)
+            file, size, mode = await _io.blocking(_archive.source, local)
+            with file:
+                await self._put(remote, Body(file, size), mode, "", False, None)
             return
         with await _io.blocking(_archive.pack, local) as spool:
             await self._unpack(remote, spool)
 
-    async def _unpack(self, remote: str, spool: Any) -> None:
+    async def _unpack(self, remote: StrPath, spool: Any) -> None:
         """Unpack an archive, which is a real file, into a directory, which is made."""
         key = _identity(None)
         spool.seek(0)
@@ -516,30 +526,33 @@ class AsyncSandbox:
                 await answer.whole(MiB)
         await repeat(once, key)
 
-    async def download(self, remote: str, local: Union[str, os.PathLike[str]], *, max_bytes: int = 10 << 30) -> None:
+    async def download(self, remote: StrPath, local: StrPath, *, max_bytes: int = 10 << 30) -> List[str]:
         """Fetch a file to a local path, or the contents of a directory into a local directory, which is made.
 
-        Nothing is written outside of it or through a link; links that leave it, devices and FIFOs are left out.
-        TooLarge: it has more than `max_bytes`.
+        Nothing is written outside of it or through a link. Links that are absolute or leave it, devices, sockets and FIFOs are
+        left out: the result says which. Incomplete: the sandbox's user may not read a file or a directory in it; the rest is
+        there. TooLarge: it has more than `max_bytes`.
         """
         local = os.fspath(local)
         with tempfile.TemporaryFile() as spool:
             try:
-                mode = await repeat(lambda: self._fetch(f"/v1/files{_query(path=remote)}", spool, max_bytes))
-                await _io.blocking(_archive.save, spool, local, mode)
+                mode, mtime = await repeat(lambda: self._fetch(f"/v1/files{_query(path=remote)}", spool, max_bytes))
+                await _io.blocking(_archive.save, spool, local, mode, mtime)
+                return []
             except Refused as e:
                 if not isinstance(e, IsDirectory) and e.status != 400:
                     raise
                 await self._pack(remote, spool, max_bytes)
-                await _io.blocking(_archive.unpack, spool, local)
+                return await _io.blocking(_archive.unpack, spool, local)
 
-    async def _pack(self, remote: str, spool: Any, max_bytes: int = 10 << 30) -> None:
+    async def _pack(self, remote: StrPath, spool: Any, max_bytes: int = 10 << 30) -> None:
         """Write an archive of a directory's contents to a file, and go to its start."""
-        await repeat(lambda: self._fetch(f"/v1/pack{_query(path=remote.rstrip('/') or '/')}", spool, max_bytes))
+        path = os.fspath(remote).rstrip("/") or "/"
+        await repeat(lambda: self._fetch(f"/v1/pack{_query(path=path)}", spool, max_bytes))
         spool.seek(0)
 
-    async def _fetch(self, path: str, spool: Any, most: int) -> int:
-        """Write the body of an answer to a file, and return the mode that a header names."""
+    async def _fetch(self, path: str, spool: Any, most: int) -> Tuple[int, Optional[float]]:
+        """Write the body of an answer to a file, and return the mode and the time that headers name."""
         spool.seek(0)
         spool.truncate()
         async with await self._http.ask("GET", path) as answer:
@@ -548,7 +561,11 @@ class AsyncSandbox:
                     raise TooLarge(413, f"it has more than {most} bytes")
                 await _io.blocking(spool.write, data)
             mode = answer.headers.get("x-file-mode", "")
-            return int(mode, 8) & 0o777 if mode.isdecimal() and len(mode) < 6 and set(mode) <= set("01234567") else 0o644
+            try:
+                time: Optional[float] = parsedate_to_datetime(answer.headers["last-modified"]).timestamp()
+            except (KeyError, TypeError, ValueError, OverflowError):
+                time = None
+            return int(mode, 8) & 0o777 if mode.isdecimal() and len(mode) < 6 and set(mode) <= set("01234567") else 0o644, time
 
     # What actions change in the workspace. States are "s16", names of checkpoints, or numbers of actions, for the states after these.
 
@@ -761,7 +778,7 @@ class AsyncClient:
         spec = {**{name: value for name, value in spec.items() if value}, **more}
         headers = {"Idempotency-Key": _identity(key)}
         sandbox = self._sandbox(await self._http.tell("POST", "", spec, headers=headers, key=headers["Idempotency-Key"], silence=CREATION))
-        sandbox._mine = True
+        sandbox._mine = os.getpid()
         return sandbox
 
     async def get(self, id: str) -> AsyncSandbox:
@@ -840,7 +857,7 @@ class AsyncClient:
         if session_key:
             headers["X-Session-API-Key"] = header_value("the key of the sandbox", session_key)
         sandbox._http = Http(self._pool, f"/sandboxes/{info.id}", headers, (session_key,) if session_key else ())
-        sandbox._gateway, sandbox._child, sandbox._mine = self, None, False
+        sandbox._gateway, sandbox._child, sandbox._mine = self, None, 0
         sandbox.id, sandbox.info = info.id, info
         return sandbox
 
@@ -881,6 +898,11 @@ def _identity(key: Optional[str]) -> str:
     if not 1 <= len(key) <= 255 or not all("!" <= c <= "~" for c in key) or key in (".", ".."):
         raise ValueError("an id must have 1 to 255 visible ASCII characters, and be neither . nor ..")
     return key
+
+
+def _bytes(data: Any) -> bytes:
+    """Return text and objects like bytes as bytes. TypeError: it is something else."""
+    return data.encode() if isinstance(data, str) else data if isinstance(data, bytes) else bytes(memoryview(data))
 
 
 def _body(action: str, args: Mapping[str, Any], session: str, wait: Optional[float]) -> bytes:

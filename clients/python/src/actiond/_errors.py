@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any, Dict, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple, Type
 
 if TYPE_CHECKING:
     from ._types import ExecResult
@@ -101,6 +101,24 @@ class ExecFailed(ActiondError):
     def __str__(self) -> str:
         end = "timed out" if self.result.timed_out else f"ended with {self.result.returncode}"
         return f"the program {end}: {one_line(self.result.stderr[-500:])}"
+
+
+class Incomplete(ActiondError, PermissionError):
+    """A download wrote everything but files that the user of the sandbox may not read.
+
+    `left_out` says of each what it is; links that lead outside, devices and sockets are among them.
+    """
+
+    def __init__(self, left_out: List[str]) -> None:
+        Exception.__init__(self, left_out)
+        self.left_out = left_out
+        OSError.__init__(self, errno.EACCES, "not everything could be read")
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(self), (self.left_out,)
+
+    def __str__(self) -> str:
+        return f"the download is not complete, {len(self.left_out)} were left out: {one_line('; '.join(self.left_out))}"
 
 
 class Refused(ActiondError):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import inspect
 import os
 import ssl
+import threading
 from typing import Any, Awaitable, Callable, Optional, TypeVar
 
 from ._address import Address
@@ -134,6 +137,24 @@ def owner() -> object:
 async def blocking(work: Callable[..., T], *args: Any) -> T:
     """Call a function that blocks, in a thread."""
     return await asyncio.get_running_loop().run_in_executor(None, work, *args)
+
+
+async def apart(work: Callable[..., T], *args: Any) -> T:
+    """Call a function that may block forever, in a thread that keeps neither the loop nor the program from its end."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        done: Any
+        try:
+            done = functools.partial(result.set_result, work(*args))
+        except Exception as e:
+            done = functools.partial(result.set_exception, e)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(lambda: result.done() or done())
+
+    threading.Thread(target=run, daemon=True).start()
+    return await result
 
 
 async def settle(result: Any) -> None:

@@ -113,5 +113,8 @@ def blocking(work: Callable[..., T], *args: Any) -> T:
     return work(*args)
 
 
+apart = blocking
+
+
 def settle(result: Any) -> None:
     """Do nothing: the result of a callback is there."""

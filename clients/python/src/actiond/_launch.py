@@ -26,12 +26,15 @@ class Child:
     def __init__(self, directory: str, arguments: Sequence[str], log: IO[bytes]) -> None:
         self.url = self.key = ""
         self._directory, self._log = directory, log
+        self._pid = os.getpid()
         self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, close_fds=True)
         atexit.register(_stop, weakref.ref(self))
 
     def stop(self) -> None:
-        """End the program, and wait for its end. It can be called again."""
+        """End the program, and wait for its end. It can be called again. In a fork it does nothing: the program is the parent's."""
         process = self._process
+        if self._pid != os.getpid():
+            return
         if process.stdin and not process.stdin.closed:
             process.stdin.close()
         if process.poll() is None:
@@ -47,7 +50,7 @@ class Child:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def __del__(self) -> None:
-        if getattr(self, "_process", None) and self._process.poll() is None:
+        if getattr(self, "_process", None) and self._pid == os.getpid() and self._process.poll() is None:
             self.stop()
 
     def _running(self, due: float) -> bool:
