@@ -82,6 +82,10 @@ class Inspect(Adapter):
         self.assertEqual(result.returncode, 143)
         with self.assertRaises(PermissionError):
             self.loop.run(self.env.exec(["/etc/passwd"]))
+        for more, why in (({"cwd": "/no/such"}, "no such file"), ({"cwd": "/etc/passwd"}, "not a directory"), ({"env": {"A": "x" * 200_000}}, "too long")):
+            result = self.loop.run(self.env.exec(["true"], **more))
+            self.assertFalse(result.success)
+            self.assertIn(why, result.stderr)
         self.assertFalse(self.loop.run(self.env.exec(["no-such-program"])).success)
 
     def test_a_timeout_does_not_run_the_command_twice(self):
@@ -152,9 +156,28 @@ class DeepAgents(Adapter):
         self.assertEqual(self.backend.edit(path, "one", "1", replace_all=True).occurrences, 2)
         page = self.backend.read(path, 1, 1)
         self.assertEqual((page.file_data["content"], page.total_lines, page.start_line, page.end_line, page.next_offset), ("1", 3, 2, 2, 2))
+        for data in ("a\r\nb\rc", "a\nb\nc\n", "a\r\rc\r", "\n\n\n"):
+            self.sandbox.write(path, data)
+            lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:3]
+            for offset, limit in ((0, 3), (0, 1), (1, 1), (2, 5)):
+                page = self.backend.read(path, offset, limit)
+                self.assertEqual((page.file_data["content"], page.total_lines), ("\n".join(lines[offset:offset + limit]), 3), (data, offset))
+        self.sandbox.write(path, "one\none\nlast")
         self.assertIn("exceeds", self.backend.read(path, 3).error)
         self.assertIn("not_found", self.backend.read(f"{self.dir}/none").error)
         self.assertIn("not_a_file", self.backend.read(self.dir).error)
+
+    def test_a_page_of_a_large_file(self):
+        self.sandbox.exec("yes abcdefghi | head -c 110000000 >big; printf last >>big")
+        page = self.backend.read(f"{self.dir}/big", 0, 3)
+        self.assertEqual((page.file_data["content"], page.total_lines, page.next_offset), ("abcdefghi\nabcdefghi\nabcdefghi", 11_000_001, 3))
+        page = self.backend.read(f"{self.dir}/big", 10_999_999)
+        self.assertEqual((page.file_data["content"], page.next_offset), ("abcdefghi\nlast", None))
+        self.sandbox.exec("head -c 2000000 /dev/zero | tr '\\0' x >long")
+        page = self.backend.read(f"{self.dir}/long")
+        self.assertTrue(len(page.file_data["content"]) < 520_000 and "truncated" in page.file_data["content"])
+        self.sandbox.exec("head -c 2000000 /dev/urandom >random")
+        self.assertIn("Binary", self.backend.read(f"{self.dir}/random").error)
 
     def test_ls_and_delete(self):
         self.backend.write(f"{self.dir}/d/file", "data")
@@ -311,15 +334,19 @@ class OpenAIAgents(Adapter):
         session = self.create()._inner
         self.loop.run(session.start())
         self.loop.run(session.write("deep/file", io.BytesIO(b"data")))
-        self.loop.run(session.exec("ln deep/file other"))
+        names = ["größe.txt", "n" * 60 + "/" + "m" * 60, "plain"]
+        for name in names:
+            self.loop.run(session.write(name, io.BytesIO(b"data")))
+        self.loop.run(session.exec("ln deep/file other; ln -s größe.txt länk"))
         self.loop.run(session.write("skipped/file", io.BytesIO(b"data")))
         with self.loop.run(session.persist_workspace()) as archive, tarfile.open(fileobj=archive) as tar:
             archive.seek(0)
-            self.loop.run(session.exec("rm -r deep other"))
+            self.loop.run(session.exec("rm -r *"))
             self.loop.run(session.hydrate_workspace(archive))
-            self.assertEqual(self.loop.run(session.read("deep/file")).read(), b"data")
+            for name in ("deep/file", "länk", *names):
+                self.assertEqual(self.loop.run(session.read(name)).read(), b"data")
             data = {os.path.normpath(m.name): tar.extractfile(m).read() for m in tar if not m.isdir()}
-        self.assertEqual(data, {"deep/file": b"data", "other": b"data"})
+        self.assertEqual(data, {name: b"data" for name in ("deep/file", "other", "länk", *names)})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import hashlib
+import io
 from typing import Any, List, Optional, Tuple
 
 from deepagents.backends.protocol import (
@@ -18,6 +20,8 @@ from deepagents.backends.protocol import (
 from deepagents.backends.sandbox import BaseSandbox
 
 from .. import ActiondError, NotDirectory, Sandbox
+from .._http_sync import repeat
+from .._sync import _query
 
 MAX_READ = 500 << 10  # bytes of text or of a binary file that a read returns
 MAX_OUTPUT = 10 << 20
@@ -84,29 +88,49 @@ class ActiondSandbox(BaseSandbox):
         return LsResult(entries=[FileInfo(path=f"{base}/{e.name}", is_dir=e.is_dir, size=e.size, modified_at=e.modified) for e in entries])
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
+        offset = max(0, offset)
         try:
-            data = self.sandbox.read(file_path)
+            total, page = repeat(lambda: self._lines(file_path, offset, limit))
+        except UnicodeDecodeError:
+            try:
+                data = self.sandbox.read(file_path, max_bytes=MAX_READ)
+            except ActiondError:
+                return ReadResult(error=f"File '{file_path}': Binary file exceeds maximum preview size of {MAX_READ} bytes")
+            return ReadResult(file_data=FileData(content=base64.b64encode(data).decode(), encoding="base64"))
         except (ActiondError, ValueError) as e:
             what = "not_a_file" if word(e) == "is_directory" or getattr(e, "code", "") == "not_regular_file" else word(e)
             return ReadResult(error=f"File '{file_path}': {what}")
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError:
-            if len(data) > MAX_READ:
-                return ReadResult(error=f"File '{file_path}': Binary file exceeds maximum preview size of {MAX_READ} bytes")
-            return ReadResult(file_data=FileData(content=base64.b64encode(data).decode(), encoding="base64"))
-        if not text:
+        if not total:
             return ReadResult(file_data=FileData(content=EMPTY, encoding="utf-8"))
         if limit <= 0:
             return ReadResult(file_data=FileData(content="", encoding="utf-8"), no_lines_requested=True)
-        offset = max(0, offset)
-        lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        lines = lines[:-1] if not lines[-1] else lines
-        if offset >= len(lines):
-            return ReadResult(error=f"File '{file_path}': Line offset {offset} exceeds file length ({len(lines)} lines)")
-        return self._page(lines, offset, lines[offset:offset + limit])
+        if offset >= total:
+            return ReadResult(error=f"File '{file_path}': Line offset {offset} exceeds file length ({total} lines)")
+        return self._page(total, offset, page)
 
-    def _page(self, lines: List[str], offset: int, page: List[str]) -> ReadResult:
+    def _lines(self, path: str, offset: int, limit: int) -> Tuple[int, List[str]]:
+        """Return how many lines a file of any size has, and some of them, of each of which no more is kept than is shown."""
+        total, room, pending = 0, MAX_READ, ""
+        page: List[str] = []
+        decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")(), translate=True)
+        with self.sandbox._http.ask("GET", f"/v1/files{_query(path=path)}") as answer:
+            data = b"begin"
+            while data:
+                data = answer.part()
+                text = decoder.decode(data, final=not data)
+                first, *rest = text.split("\n")
+                pending = (pending + first)[:MAX_READ + 1]
+                if not data and (rest[-1] if rest else pending):  # a last line without an end
+                    rest.append("")
+                if total + len(rest) > offset and total < offset + limit and room >= 0:
+                    kept = [pending, *rest][:len(rest)][max(0, offset - total):offset + limit - total]
+                    page += kept
+                    room -= sum(map(len, kept))
+                pending = rest[-1][:MAX_READ + 1] if rest else pending
+                total += len(rest)
+        return total, page
+
+    def _page(self, total: int, offset: int, page: List[str]) -> ReadResult:
         size = kept = 0
         while kept < len(page) and size + len(page[kept].encode()) < MAX_READ:
             size += len(page[kept].encode()) + 1
@@ -115,8 +139,8 @@ class ActiondSandbox(BaseSandbox):
         if kept < len(page):
             content += ("" if kept else page[0].encode()[:MAX_READ].decode("utf-8", "ignore")) + CUT
         end = offset + max(kept, 1)
-        return ReadResult(file_data=FileData(content=content, encoding="utf-8"), total_lines=len(lines), start_line=offset + 1,
-                          end_line=end, next_offset=end if end < len(lines) else None)
+        return ReadResult(file_data=FileData(content=content, encoding="utf-8"), total_lines=total, start_line=offset + 1,
+                          end_line=end, next_offset=end if end < total else None)
 
     def write(self, file_path: str, content: str) -> WriteResult:
         _, error = self._try(self.sandbox.write, file_path, content)

@@ -71,7 +71,7 @@ class ActiondSandboxEnvironment(SandboxEnvironment):
             return ExecResult(False, 1, "", e.detail)  # there is no such user
         if result.timed_out:
             raise TimeoutError(f"the command did not end within {timeout} seconds")
-        if result.returncode == 126 and result.pid is None:
+        if result.returncode == 126 and result.pid is None and result.stderr.endswith("permission denied"):
             raise PermissionError(result.stderr)
         if result.truncated:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, result.stdout + result.stderr)

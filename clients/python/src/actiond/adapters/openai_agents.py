@@ -1,7 +1,6 @@
 """Sandboxes for the OpenAI Agents SDK (openai-agents 0.22.0): client=ActiondSandboxClient(), options=ActiondOptions(image=...).
 
-The gateway is that of ACTIOND_URL and ACTIOND_API_KEY, or one that is started for the Docker engine of this machine. The
-workspace (`manifest.root`) is made when a session starts, so the sandbox's user must have the right to.
+The gateway is that of ACTIOND_URL and ACTIOND_API_KEY, or one that is started for the Docker engine of this machine.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ._gateway import gateway
 
 
 class ActiondOptions(BaseSandboxClientOptions):
-    """The sandbox of a session. What is not given is the gateway's default; `memory` is in bytes."""
+    """The sandbox of a session, whose user must have the right to make `manifest.root`. `memory` is in bytes."""
 
     type: Literal["actiond"] = "actiond"
     image: str = ""
@@ -105,7 +104,7 @@ class ActiondSession(BaseSandboxSession):
         return bool(info and info.state == "ready")
 
     async def persist_workspace(self) -> io.IOBase:
-        """Return an archive of the workspace, without what the SDK leaves out."""
+        """Return an archive of the workspace, without what the SDK leaves out. A file that may not be read is an error."""
         root = pathlib.Path(str(self.state.manifest.root))
         skipped = {path.as_posix() for path in self._persist_workspace_skip_relpaths()}
         kept = tempfile.TemporaryFile()
@@ -115,11 +114,13 @@ class ActiondSession(BaseSandboxSession):
                 with tarfile.open(fileobj=spool, mode="r|") as source, tarfile.open(fileobj=kept, mode="w") as target:
                     for member in source:
                         name = pathlib.PurePosixPath(*pathlib.PurePosixPath(member.name).parts[1:])  # below the directory's own
-                        member.name = name.as_posix()
+                        member.name, member.pax_headers = name.as_posix(), {}  # these have the name too, and go first
                         member.linkname = "/".join(member.linkname.split("/")[1:]) if member.islnk() else member.linkname
                         if not skipped.intersection(p.as_posix() for p in (name, *name.parents)):
                             target.addfile(member, source.extractfile(member) if member.isreg() else None)
-        except (ActiondError, tarfile.TarError) as e:
+                    if "ACTIOND.unreadable" in (source.pax_headers or {}):
+                        raise PermissionError("the user of the sandbox may not read all of it")
+        except (ActiondError, PermissionError, tarfile.TarError) as e:
             raise WorkspaceArchiveReadError(path=root, cause=e) from e
         kept.seek(0)
         return kept  # type: ignore[return-value]
