@@ -199,19 +199,30 @@ class Harbor(Adapter):
     def setUp(self):
         super().setUp()
         adapter = importlib.import_module("actiond.adapters.harbor")
-        self.mode = importlib.import_module("harbor.models.task.config").NetworkMode
-        self.kind, self.no_policy = adapter.ActiondEnvironment, adapter.NO_POLICY
+        self.models = importlib.import_module("harbor.models.task.config")
+        self.mode = self.models.NetworkMode
+        self.kind = adapter.ActiondEnvironment
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.directory = directory.name
+        self.created = []
+        whole = actiond.AsyncClient.create
 
-    def config(self, **more):
-        known = {"docker_image": "an-image", "allow_internet": True, "resolve_baseline": lambda: types.SimpleNamespace(network_mode=self.mode.PUBLIC)}
-        return types.SimpleNamespace(**{**known, **more})
+        async def create(client, image, user="", network="", **more):
+            """Processes of this machine have no image, no user and no policy."""
+            self.created.append((image, user, more["working_dir"], network))
+            return await whole(client, **{**more, "working_dir": ""})
 
-    def environment(self, **more):
+        for patch in (unittest.mock.patch.object(actiond.AsyncClient, "create", create),
+                      unittest.mock.patch.object(adapter, "DIRECTORIES", [os.path.join(self.directory, "logs")])):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def environment(self, network_policy=None, **more):
+        config = types.SimpleNamespace(**{"docker_image": "an-image", "workdir": None, "cpus": None, "memory_mb": None, **more})
         return self.kind(environment_dir=self.directory, environment_name="task", session_id="task__1", trial_paths=None,
-                         task_env_config=self.config(**more), persistent_env={"WORD": "here"})
+                         task_env_config=config, persistent_env={"WORD": "here"}, network_policy=network_policy,
+                         mounts=[{"target": os.path.join(self.directory, "artifacts")}, {"target": "/read/only", "read_only": True}])
 
     def test_what_is_refused(self):
         with self.assertRaisesRegex(ValueError, "docker_image"):
@@ -222,53 +233,53 @@ class Harbor(Adapter):
             self.environment()
 
     def test_network_policies(self):
-        listed = types.SimpleNamespace(network_mode="allowlist", allowed_hosts=["a.example"])
-        public = types.SimpleNamespace(network_mode=self.mode.PUBLIC)
+        listed = self.models.NetworkPolicy(network_mode=self.mode.ALLOWLIST, allowed_hosts=["a.example"])
+        public, none = self.models.NetworkPolicy(), self.models.NetworkPolicy(network_mode=self.mode.NO_NETWORK)
         plain = self.environment()
-        self.assertFalse(plain.supports_dynamic_network_policy)
-        self.loop.run(plain.apply_network_policy(public))
-        with self.assertRaisesRegex(actiond.ActiondError, self.no_policy):
-            self.loop.run(plain.apply_network_policy(listed))
+        self.loop.run(plain.start(False))
+        self.loop.run(plain.set_network_policy(public))
+        with self.assertRaisesRegex(ValueError, "cannot change"):
+            self.loop.run(plain.set_network_policy(listed))
+        self.loop.run(plain.stop(True))
+        self.assertEqual(self.created.pop()[3], "")
         sent = []
-
-        async def create(client, *words, network="", **more):
-            sent.append(network)
-            return await whole(client, **more)
 
         async def changed(client, id, policy):
             sent.append((id, policy))
 
-        whole = actiond.AsyncClient.create
-        for more, first in (({"allow_internet": False}, {"mode": "no-network"}),
-                            ({"resolve_baseline": lambda: listed}, {"mode": "allowlist", "allow": ["a.example"]})):
-            environment = self.environment(**more)
-            self.assertTrue(environment.can_disable_internet and environment.supports_dynamic_network_policy)
-            with unittest.mock.patch.object(environment.task_env_config, "docker_image", ""), \
-                    self.assertRaisesRegex(actiond.Refused, "cannot honour a network policy"):
-                self.loop.run(environment.start(False))
-            with unittest.mock.patch.object(actiond.AsyncClient, "create", create), \
-                    unittest.mock.patch.object(sys.modules[self.kind.__module__], "DIRECTORIES", [os.path.join(self.directory, "logs")]):
-                self.loop.run(environment.start(False))
+        for policy, first in ((none, {"mode": "no-network", "allow": []}), (listed, {"mode": "allowlist", "allow": ["a.example"]})):
+            environment = self.environment(network_policy=policy)
+            self.loop.run(environment.start(False))
+            self.assertEqual(self.created.pop()[3], first)
             id = environment.sandbox.id
             with self.assertRaisesRegex(actiond.Refused, "cannot keep network policies"):
-                self.loop.run(environment.apply_network_policy(public))
+                self.loop.run(environment.set_network_policy(public))
             with unittest.mock.patch.object(actiond.AsyncClient, "set_network", changed):
-                self.loop.run(environment.apply_network_policy(public))
-                self.loop.run(environment.apply_network_policy(listed))
+                self.loop.run(environment.set_network_policy(public))
+                self.loop.run(environment.set_network_policy(policy))
             self.loop.run(environment.stop(True))
-            self.assertEqual(sent, [first, (id, {"mode": "public", "allow": []}), (id, {"mode": "allowlist", "allow": ["a.example"]})])
+            self.assertEqual(sent, [(id, {"mode": "public", "allow": []}), (id, first)])
             sent.clear()
         self.assertEqual(self.sandboxes(), 0)
+
+    def test_whose_commands_and_where(self):
+        with open(os.path.join(self.directory, "Dockerfile"), "w") as file:
+            file.write("FROM x\nWORKDIR /app\n")
+        for more, flags, want in (({}, "", ("an-image", "root", "/app", "")), ({"workdir": "/srv"}, "--allow-root", ("an-image", "root", "/srv", "")),
+                                  ({}, "--user app", ("an-image", "", "/app", ""))):
+            environment = self.environment(**more)
+            with unittest.mock.patch.dict(os.environ, {"ACTIOND_SERVE_FLAGS": flags}):
+                self.loop.run(environment.start(False))
+            self.loop.run(environment.stop(True))
+            self.assertEqual((self.created.pop(), environment.uploaded), (want, True))
 
     def test_a_trial(self):
         environment = self.environment()
         with self.assertRaisesRegex(RuntimeError, "not started"):
             self.loop.run(environment.exec("true"))
-        # Processes of this machine have no image, and no directory /logs of their own.
-        with unittest.mock.patch.object(environment.task_env_config, "docker_image", ""), \
-                unittest.mock.patch.object(sys.modules[self.kind.__module__], "DIRECTORIES", [os.path.join(self.directory, "logs")]):
-            self.loop.run(environment.start(False))
-        self.assertEqual(os.stat(os.path.join(self.directory, "logs")).st_mode & 0o777, 0o777)
+        self.loop.run(environment.start(False))
+        for name in ("logs", "artifacts"):
+            self.assertEqual(os.stat(os.path.join(self.directory, name)).st_mode & 0o777, 0o777)
         result = self.loop.run(environment.exec("echo $WORD; pwd; exit 3", cwd="/"))
         self.assertEqual((result.stdout, result.return_code), ("here\n/\n", 3))
         with self.assertRaises(TimeoutError):

@@ -6,45 +6,54 @@ ACTIOND_URL and ACTIOND_API_KEY, or one that is started for the Docker engine of
 
 from __future__ import annotations
 
-import enum
 import os
 import pathlib
 import shutil
 from typing import Any, Dict, Optional, Union
 
 from harbor.environments.base import BaseEnvironment, ExecResult
+from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
+from harbor.environments.definition import parse_dockerfile_workdir
 from harbor.models.task.config import NetworkMode
 
-from .. import ActiondError, AsyncSandbox, Refused
+from .. import AsyncSandbox, Refused
 from ._gateway import gateway
 
 DIRECTORIES = ["/logs/agent", "/logs/verifier"]
-NO_POLICY = "the sandbox was created without a network policy and cannot get one: declare one for the environment, which others may follow"
 
 
 def policy_of(policy: Any) -> Dict[str, Any]:
     """Return a policy of Harbor's in the form of the gateway."""
-    return {"mode": getattr(policy.network_mode, "value", policy.network_mode), "allow": list(getattr(policy, "allowed_hosts", None) or [])}
-
-
-class Kind(str, enum.Enum):
-    ACTIOND = "actiond"
+    return {"mode": getattr(policy.network_mode, "value", policy.network_mode), "allow": list(policy.allowed_hosts)}
 
 
 class ActiondEnvironment(BaseEnvironment):
-    """One sandbox. A command that began is never run again."""
+    """One sandbox. A command that began is never run again.
+
+    Commands are root's, as Harbor's tasks expect, unless ACTIOND_SERVE_FLAGS has another `--user`. A task that names users
+    needs `--allow-root` there.
+    """
 
     sandbox: Optional[AsyncSandbox] = None
-    _policy: Optional[Dict[str, Any]] = None  # at the start; None: all of the network
 
     @staticmethod
-    def type() -> Any:
-        return Kind.ACTIOND
+    def type() -> str:
+        return "actiond"
 
-    is_mounted = property(lambda self: False)
-    supports_gpus = property(lambda self: False)
-    can_disable_internet = property(lambda self: True)
-    supports_dynamic_network_policy = property(lambda self: self._policy is not None)
+    @property
+    def capabilities(self) -> EnvironmentCapabilities:
+        """A sandbox that was created with all of the network cannot get less later."""
+        return EnvironmentCapabilities(disable_internet=True, network_allowlist=True, dynamic_network_policy=self._has_policy)
+
+    @classmethod
+    def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
+        return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True)
+
+    @property
+    def _has_policy(self) -> bool:
+        if "_created_with" not in self.__dict__:
+            self._created_with = self.network_policy
+        return bool(self._created_with.network_mode != NetworkMode.PUBLIC)
 
     def _validate_definition(self) -> None:
         for name in ("docker-compose.yaml", "docker-compose.yml"):
@@ -53,23 +62,11 @@ class ActiondEnvironment(BaseEnvironment):
         if not self.task_env_config.docker_image:
             raise ValueError("the task must name its image as docker_image: no image is built from a Dockerfile")
 
-    def _validate_internet_config(self) -> None:
-        config = self.task_env_config
-        baseline = config.resolve_baseline()
-        if not config.allow_internet:
-            self._policy = {"mode": "no-network"}
-        elif baseline.network_mode != NetworkMode.PUBLIC:
-            self._policy = policy_of(baseline)
-
-    async def apply_network_policy(self, policy: Any) -> None:
-        """Change what the sandbox reaches, open connections included. ActiondError: it has no policy."""
-        if self._policy is None:
-            if policy.network_mode != NetworkMode.PUBLIC:
-                raise ActiondError(NO_POLICY)
-            return
+    async def _apply_network_policy(self, network_policy: Any) -> None:
+        """Change what the sandbox reaches, open connections included."""
         client = await gateway.take()
         try:
-            await client.set_network(self._started.id, policy_of(policy))
+            await client.set_network(self._started.id, policy_of(network_policy))
         finally:
             await gateway.leave()
 
@@ -81,15 +78,21 @@ class ActiondEnvironment(BaseEnvironment):
     async def start(self, force_build: bool) -> None:
         """Create the sandbox. Its disk is not limited."""
         config = self.task_env_config
+        workdir = config.workdir or parse_dockerfile_workdir(pathlib.Path(self.environment_dir) / "Dockerfile") or ""
+        user = "" if "--user" in os.environ.get("ACTIOND_SERVE_FLAGS", "") else "root"
         client = await gateway.take()
         try:
             self.sandbox = await client.create(
-                config.docker_image, key=f"harbor-{self.session_id}", labels={"actiond.harness": "harbor"}, ttl_seconds=24 * 3600,
-                memory=(getattr(config, "memory_mb", None) or 0) << 20, cpus=getattr(config, "cpus", None) or 0, network=self._policy or "")
-            await self.sandbox.exec(["sh", "-c", 'mkdir -p "$@" && chmod 777 "$@"', "sh", *DIRECTORIES], check=True)
+                config.docker_image, key=f"harbor-{self.session_id}", labels={"actiond.harness": "harbor"}, ttl_seconds=24 * 3600, user=user,
+                working_dir=workdir, memory=(self._effective_memory_mb or 0) << 20, cpus=self._effective_cpus or 0,
+                network=policy_of(self.network_policy) if self._has_policy else "")
+            directories = dict.fromkeys([*DIRECTORIES, *self._mount_targets(writable_only=True)])
+            await self.sandbox.exec(["sh", "-c", 'mkdir -p "$@" && chmod 777 "$@"', "sh", *directories], check=True)
+            await self._upload_environment_dir_after_start()
         except BaseException:
             if self.sandbox:
                 await client.delete(self.sandbox.id)
+                self.sandbox = None
             await gateway.leave()
             raise
 

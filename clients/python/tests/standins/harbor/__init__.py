@@ -1,3 +1,3 @@
-"""A stand-in for Harbor 0.21, as in the copy LegoX/harbor (73fd120)."""
+"""A stand-in for Harbor 0.13.1, as in the copy lieexxli/harbor (0cc60d8)."""
 
-__version__ = "0.21, a stand-in"
+__version__ = "0.13.1, a stand-in"

@@ -16,5 +16,8 @@ class BaseModel:
                 raise ValueError(f"{name} is missing")
             setattr(self, name, values[name] if name in values else copy.copy(getattr(type(self), name)))
 
+    def __eq__(self, other):
+        return type(self) is type(other) and self.model_dump() == other.model_dump()
+
     def model_dump(self):
         return {name: getattr(self, name) for name in self._names}
