@@ -209,6 +209,9 @@ func TestDockerNetwork(t *testing.T) {
 	if got, code := run(t, s, "http_proxy=http://127.0.0.1:3128 wget -q -O - http://"+addr+":80/"); code == 0 || !strings.Contains(got, "403") {
 		t.Errorf("another port after stop and start: exit code %d, %s", code, got)
 	}
+	if got, code := run(t, s, "httpd -p 8123 -h /etc; for at in localhost 0.0.0.0 127.0.0.2; do wget -q -O - http://$at:8123/resolv.conf || exit; done"); code != 0 || strings.Count(got, "nameserver") < 3 {
+		t.Errorf("a server of the sandbox: exit code %d, %s", code, got)
+	}
 	if err := h.Delete(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +246,8 @@ func TestDockerNetworkAttacks(t *testing.T) {
 			"mount -o remount,rw /run/actiond-egress":                                               "",
 			"umount /run/actiond-egress":                                                            "",
 			"http_proxy=http://127.0.0.1:3128 wget -q -O - http://169.254.169.254/latest/meta-data": "403",
-			"http_proxy=http://127.0.0.1:3128 wget -q -O - http://127.0.0.1:1/":                     "403",
+			"http_proxy=http://127.0.0.1:3128 wget -q -O - http://127.0.0.1:1/":                     "502",
+			"http_proxy=http://127.0.0.1:3128 wget -q -O - http://127.0.0.1:3128/":                  "403",
 			"grep -v -e '^ *lo:' -e Inter- -e ' face' /proc/net/dev":                                "",
 			"grep -v lo$ /proc/net/if_inet6":                                                        "",
 			"ls /egress /run/actiond-egress/../actiond-egress/conf":                                 "",

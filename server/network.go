@@ -144,7 +144,7 @@ func (s *Server) countNetwork() {
 
 // proxyVariables are those by which programs find the local proxy.
 func proxyVariables(address string) map[string]string {
-	proxy, none := "http://"+address, "localhost,127.0.0.1,::1,.localhost"
+	proxy, none := "http://"+address, "localhost,127.0.0.1,::1,[::1],0.0.0.0,.localhost"
 	if name, err := os.Hostname(); err == nil && name != "" {
 		none += "," + name
 	}

@@ -113,7 +113,7 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"NODE_USE_ENV_PROXY": "1", "API_KEY": "actiond-secret-API"}
-	for name, value := range map[string]string{"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": "localhost,127.0.0.1,::1,.localhost," + host} {
+	for name, value := range map[string]string{"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": "localhost,127.0.0.1,::1,[::1],0.0.0.0,.localhost," + host} {
 		want[name], want[strings.ToUpper(name)] = value, value
 	}
 	if !maps.Equal(f.network, want) || len(f.exported) != 1 || !maps.Equal(f.exported[0], map[string]string{"A": "1"}) {

@@ -58,7 +58,7 @@ func answerQuery(query []byte, own string, address func(egress.Host) (netip.Addr
 // lookUp returns the answer for a name, and an address if the answer has one.
 func lookUp(name string, kind dnsmessage.Type, own string, address func(egress.Host) (netip.Addr, bool)) (dnsmessage.RCode, netip.Addr) {
 	bare := strings.ToLower(strings.TrimSuffix(name, "."))
-	local := bare == "localhost" || strings.HasSuffix(bare, ".localhost")
+	local := isLocalhost(bare)
 	if local || bare == own {
 		switch {
 		case kind == dnsmessage.TypeA:

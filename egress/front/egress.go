@@ -91,6 +91,7 @@ type tunnel struct {
 	number int64
 	ended  func() // called by the Read that finds the end, before that returns; nil for nothing
 	begun  bool   // Read returned bytes
+	local  bool   // to a server of the sandbox, without the egress proxy
 	opened bool   // the egress proxy opens its TLS
 	closed func() // called by Close; nil for nothing
 }

@@ -10,6 +10,7 @@ package front
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +57,8 @@ type Config struct {
 	Address string
 	// Resolver is an address for the resolver; empty: no resolver, and programs need the proxy.
 	Resolver string
+	// Hosts is the sandbox's list of hosts; empty means /etc/hosts.
+	Hosts string
 	// Log gets the errors of the HTTP server.
 	Log *slog.Logger
 	// Denied is called with each denial before the client learns of it, so that the client's
@@ -100,9 +103,7 @@ func Start(cfg Config) (*Front, error) { return start(cfg, httpserver.HeaderTime
 
 // start is Start with another limit for headers, and other listeners of names.
 func start(cfg Config, headerTime time.Duration, listen func(netip.AddrPort) (net.Listener, error)) (*Front, error) {
-	if cfg.Address == "" {
-		cfg.Address = Address
-	}
+	cfg.Address, cfg.Hosts = cmp.Or(cfg.Address, Address), cmp.Or(cfg.Hosts, hostsFile)
 	at, err := netip.ParseAddrPort(cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("starting the local proxy: %w", err)

@@ -82,7 +82,7 @@ func start(tb testing.TB, policy string, denied func(front.Denial) string) *fixt
 	}
 	f.apply(tb, policy)
 	// The resolver needs one port for UDP and TCP: those of 127.0.0.1 are taken by the other tests.
-	cfg := front.Config{Socket: f.socket(), Address: "127.0.0.1:0", Resolver: "127.0.0.53:0", Log: log, Denied: denied}
+	cfg := front.Config{Socket: f.socket(), Address: "127.0.0.1:0", Resolver: "127.0.0.53:0", Hosts: filepath.Join(dir, "hosts"), Log: log, Denied: denied}
 	for range 10 { // the port that is free for UDP may not be for TCP
 		if f.Front, err = front.StartListening(cfg, f.listen); err != nil {
 			tb.Fatal(err)

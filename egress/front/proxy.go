@@ -57,6 +57,9 @@ func (f *Front) refuse(w http.ResponseWriter, r *refusal) {
 
 // open connects a client to a host. The error is a *refusal.
 func (f *Front) open(ctx context.Context, c *client, host egress.Host, port uint16) (*tunnel, error) {
+	if addrs := f.localAddrs(host, port); len(addrs) > 0 {
+		return f.openLocal(ctx, addrs, host, port)
+	}
 	begun := time.Now()
 	t, err := f.egress.connect(ctx, host.Join(port))
 	if err == nil {
@@ -114,7 +117,7 @@ func (f *Front) carry(c *client, early io.Reader, t *tunnel, host egress.Host, p
 	var broken atomic.Bool
 	t.ended = func() {
 		switch {
-		case broken.Load() || f.life.Err() != nil:
+		case broken.Load() || t.local || f.life.Err() != nil:
 			return
 		case t.opened:
 			f.collect()
@@ -125,7 +128,9 @@ func (f *Front) carry(c *client, early io.Reader, t *tunnel, host egress.Host, p
 		}
 	}
 	r := relay.Relay{A: c, B: t, Idle: idleTime, Count: func(fromA bool, n int) error {
-		f.metrics.Carried(fromA, n)
+		if !t.local {
+			f.metrics.Carried(fromA, n)
+		}
 		return nil
 	}}
 	r.FromA = &breaking{Reader: early, broken: func() { broken.Store(true) }}
@@ -219,6 +224,9 @@ func (f *Front) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	t, err := f.open(ctx, clientOf(ctx), host, port)
 	if err != nil {
 		return nil, err
+	}
+	if t.local {
+		return t, nil
 	}
 	conn := &counted{tunnel: t, metrics: f.metrics}
 	t.ended = sync.OnceFunc(func() { f.lost(conn, host, port) })
