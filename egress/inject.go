@@ -26,8 +26,8 @@ func (s *Secret) render() (header string, found forms) {
 	for _, kept := range []string{"", "!'()*", "/", "$&+:=@", "!#$&'()*+,/:;=?@"} {
 		texts = append(texts, escape(value, kept, "0123456789ABCDEF"), escape(value, kept, "0123456789abcdef"))
 	}
-	for _, json := range jsonEscapes {
-		texts = append(texts, json.Replace(value))
+	for _, escapes := range textEscapes {
+		texts = append(texts, escapes.Replace(value))
 	}
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 { // bytes before the value, up to a multiple of 3
@@ -43,12 +43,25 @@ func (s *Secret) render() (header string, found forms) {
 	return header, found
 }
 
-// jsonEscapes write strings as most encoders of JSON do, as PHP's, as Go's and as Gson.
-var jsonEscapes = []*strings.Replacer{
+// textEscapes write strings as most encoders of JSON do, as PHP's, as Go's and as Gson; and as encoders of HTML do:
+// of text, of attributes in double quotes, Go, Python, PHP, lodash, Handlebars and Mustache.
+var textEscapes = []*strings.Replacer{
 	strings.NewReplacer(`"`, `\"`, `\`, `\\`),
 	strings.NewReplacer(`"`, `\"`, `\`, `\\`, `/`, `\/`),
 	strings.NewReplacer(`"`, `\"`, `\`, `\\`, `<`, `\u003c`, `>`, `\u003e`, `&`, `\u0026`),
 	strings.NewReplacer(`"`, `\"`, `\`, `\\`, `<`, `\u003c`, `>`, `\u003e`, `&`, `\u0026`, `=`, `\u003d`, `'`, `\u0027`),
+	newHTMLEscapes(),
+	newHTMLEscapes(`"`, `&quot;`),
+	newHTMLEscapes(`"`, `&#34;`, `'`, `&#39;`),
+	newHTMLEscapes(`"`, `&quot;`, `'`, `&#x27;`),
+	newHTMLEscapes(`"`, `&quot;`, `'`, `&#039;`),
+	newHTMLEscapes(`"`, `&quot;`, `'`, `&#39;`),
+	newHTMLEscapes(`"`, `&quot;`, `'`, `&#x27;`, "`", `&#x60;`, `=`, `&#x3D;`),
+	newHTMLEscapes(`"`, `&quot;`, `'`, `&#39;`, "`", `&#x60;`, `=`, `&#x3D;`, `/`, `&#x2F;`),
+}
+
+func newHTMLEscapes(quotes ...string) *strings.Replacer {
+	return strings.NewReplacer(append(quotes, `&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`)...)
 }
 
 // escape is the form of text in a URL that has the characters in kept as they are.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -62,9 +64,14 @@ func hide(text []byte) {
 	}
 }
 
-// scrub replaces the forms in the values of a header by asterisks.
+// scrub replaces the forms in the values of a header by asterisks, and drops fields whose names have one, in
+// whatever case: names arrive in another one than they were sent.
 func (f forms) scrub(h map[string][]string) {
-	for _, values := range h {
+	for name, values := range h {
+		if f.inName(name) {
+			delete(h, name)
+			continue
+		}
 		for i, value := range values {
 			found := f.find([]byte(value))
 			if len(found) == 0 {
@@ -77,6 +84,12 @@ func (f forms) scrub(h map[string][]string) {
 			values[i] = string(text)
 		}
 	}
+}
+
+func (f forms) inName(name string) bool {
+	return slices.ContainsFunc(f, func(form []byte) bool {
+		return len(form) <= len(name) && strings.Contains(strings.ToLower(name), strings.ToLower(string(form)))
+	})
 }
 
 const (
@@ -125,6 +138,7 @@ func scrubBody(res *http.Response, f forms) {
 	if len(f) == 0 {
 		return
 	}
+	f.scrub(res.Trailer) // the names of those to come
 	shortest, longest := f.lengths()
 	res.Body = &scrubber{
 		ReadCloser: res.Body, forms: f, longest: longest, guess: min(maxGuess, shortest/2),

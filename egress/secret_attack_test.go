@@ -258,6 +258,44 @@ func TestAttackEcho(t *testing.T) {
 	}
 }
 
+// TestAttackEchoNames: a host sends back what it gets as the name of a header or trailer, announced or not (row 20).
+func TestAttackEchoNames(t *testing.T) {
+	t.Parallel()
+	const value = "sk-Canary-0123456789_AbCd"
+	for _, h2 := range []bool{false, true} {
+		f := start(t, strings.Replace(secret(""), token, value, 1))
+		f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, r *http.Request) {
+			if !strings.Contains(r.Header.Get("Authorization"), value) {
+				t.Errorf("got %q", r.Header)
+			}
+			w.Header().Set(value, "early")
+			w.Header().Set("Link", "kept")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.Header().Set("X-"+value+"-Y", "1")
+			w.Header()[strings.ToUpper(value)] = []string{"1"}
+			w.Header().Set("Trailer", "Kept, T-"+value)
+			_, _ = io.WriteString(w, "text")
+			_ = http.NewResponseController(w).Flush()
+			w.Header().Set("T-"+value, "1")
+			w.Header().Set("Kept", "1")
+			w.Header().Set(http.TrailerPrefix+"U-"+strings.ToLower(value), "1")
+		})
+		r := request(t, "GET", "https://api.example/", nil)
+		var early textproto.MIMEHeader
+		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+			early = h
+			return nil
+		}}))
+		res, body := get(t, f.client(t, h2), r)
+		if all := fmt.Sprint(early, res.Header, res.Trailer, body); strings.Contains(strings.ToLower(all), strings.ToLower(value[3:])) {
+			t.Errorf("h2=%v: got %s", h2, all)
+		}
+		if early.Get("Link") != "kept" || res.Trailer.Get("Kept") != "1" || body != "text" {
+			t.Errorf("h2=%v: got %q %q %q", h2, early, res.Trailer, body)
+		}
+	}
+}
+
 // TestAttackStreamEcho: a host that streams text of the agent's back does not let it find the secret: how the text
 // comes, and that it does before the end, is the same for a right guess and for a wrong one (row 20).
 func TestAttackStreamEcho(t *testing.T) {

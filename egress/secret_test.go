@@ -2,6 +2,8 @@ package egress_test
 
 import (
 	"fmt"
+	"html"
+	"html/template"
 	"log/slog"
 	"strings"
 	"testing"
@@ -207,6 +209,26 @@ func TestPolicySize(t *testing.T) {
 	}
 	if _, err := (&egress.Conf{Policy: p}).Encode(); err == nil {
 		t.Error("secrets without a CA have a file")
+	}
+}
+
+// TestFormsHTML: pages of errors escape the value in the ways of their libraries.
+func TestFormsHTML(t *testing.T) {
+	t.Parallel()
+	s := egress.Secret{Name: "A", Value: "a&b<c>d\"e'f=g/h`i"}
+	for _, page := range []string{
+		html.EscapeString(string(s.Value)), template.HTMLEscapeString(string(s.Value)),
+		"a&amp;b&lt;c&gt;d&quot;e&#x27;f=g/h`i",           // Python
+		"a&amp;b&lt;c&gt;d&quot;e&#039;f=g/h`i",           // PHP
+		"a&amp;b&lt;c&gt;d&quot;e&#39;f=g/h`i",            // lodash, PHP for XML by numbers
+		"a&amp;b&lt;c&gt;d&quot;e'f=g/h`i",                // attributes
+		"a&amp;b&lt;c&gt;d\"e'f=g/h`i",                    // text
+		"a&amp;b&lt;c&gt;d&quot;e&#x27;f&#x3D;g/h&#x60;i", // Handlebars
+		"a&amp;b&lt;c&gt;d&quot;e&#39;f&#x3D;g&#x2F;h&#x60;i",
+	} {
+		if got := string(scrub(t, strings.NewReader("<p>"+page+"</p>"), -1, egress.Forms(s))); got != "<p>"+strings.Repeat("*", len(page))+"</p>" {
+			t.Errorf("%s is scrubbed to %s", page, got)
+		}
 	}
 }
 
