@@ -153,13 +153,18 @@ func (s *Server) locked() bool { return s.cfg.Key != "" || s.cfg.Claim }
 // sameOrigin refuses requests that a foreign web page makes a browser send. Without a
 // key nothing else would keep a page that is open on the same machine from
 // uploading files here, and one whose name was made to mean this machine would be
-// of the same origin. Clients other than browsers are unaffected.
+// of the same origin. A foreign page reads no answer of a GET, but learns whether there is one, and may keep a
+// place of a limited number. Clients other than browsers are unaffected.
 func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	refused := &api.Error{Status: http.StatusForbidden, Detail: "This request comes from a web page of another origin; send it without a browser"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked := r
+		if !s.locked() {
+			asked = &http.Request{Method: http.MethodPost, Host: r.Host, Header: r.Header, URL: r.URL} // reads are refused, too
+		}
 		switch {
-		case protection.Check(r) != nil:
+		case protection.Check(asked) != nil:
 			s.fail(w, r, refused)
 		case !s.locked() && fromBrowser(r) && renamed(r):
 			s.fail(w, r, refuse(http.StatusForbidden, "A server without a key answers browsers by no other name of this machine than localhost, and not by %q", r.Host))

@@ -636,12 +636,21 @@ func TestForeignPages(t *testing.T) {
 	upload := func(header map[string]string) request {
 		return request{method: "POST", path: "http://localhost:3000/upload_file?destination=" + dir, contentType: contentType, body: body, header: header}
 	}
+	read := func(header map[string]string) request {
+		return request{method: "GET", path: "http://localhost:3000/v1/files?path=/etc/passwd", header: header}
+	}
 	tests := []struct {
 		name string
 		request
 		status int
 	}{
 		{"no browser", upload(nil), 200},
+		{"read without a browser", read(nil), 200},
+		{"read by its own page", read(map[string]string{"Sec-Fetch-Site": "same-origin"}), 200},
+		{"read by cross-site", read(map[string]string{"Sec-Fetch-Site": "cross-site"}), 403},
+		{"read by same-site", read(map[string]string{"Sec-Fetch-Site": "same-site"}), 403},
+		{"read by an old browser", read(map[string]string{"Origin": "https://evil.example"}), 403},
+		{"read by its own origin", read(map[string]string{"Origin": "http://localhost:3000"}), 200},
 		{"same origin", upload(map[string]string{"Sec-Fetch-Site": "same-origin"}), 200},
 		{"typed in", upload(map[string]string{"Sec-Fetch-Site": "none"}), 200},
 		{"cross-site", upload(map[string]string{"Sec-Fetch-Site": "cross-site"}), 403},
