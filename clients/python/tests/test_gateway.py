@@ -1,8 +1,12 @@
 """The client against the gateway of this repository, as docker() starts it, with processes of this machine as sandboxes."""
 
 import json
+import os
+import pickle
+import signal
 import tempfile
 import unittest
+import unittest.mock
 
 from .support import Blocking, Both, Scripted, answering, both, ended, eventually, program, response
 
@@ -83,6 +87,22 @@ class Gateways(Both):
         with self.assertRaises(actiond.NotFound):
             self.gw.get("no-such-sandbox")
 
+    def test_sizes(self):
+        sent = []
+
+        async def tell(http, method, path, body=None, **more):
+            sent.append(body["memory"])
+            return {"id": "abc1"}
+
+        kind = actiond._async.Http if self.kind == "async" else actiond._sync.Http
+        with unittest.mock.patch.object(kind, "tell", tell if self.kind == "async" else lambda *a, **m: sent.append(a[3]["memory"]) or {"id": "abc1"}):
+            for memory in (1 << 30, "1g", "1024m", "1.5G", "512", "64MiB", "2kb", "7b"):
+                self.gw.create(memory=memory)
+        self.assertEqual(sent, [1 << 30, 1 << 30, 1 << 30, 3 << 29, 512, 64 << 20, 2048, 7])
+        for memory in ("2 gallons", "-1", "g"):
+            with self.assertRaisesRegex(ValueError, "2g"):
+                self.gw.create(memory=memory)
+
     def test_a_platform_without_policies(self):
         id = self.gw.create().id
         for call in (lambda: self.gw.network(id), lambda: self.gw.set_network(id, {"mode": "no-network"}), lambda: self.gw.denied(id)):
@@ -102,11 +122,87 @@ class Gateways(Both):
         again = self.gateway()
         self.assertEqual(again.list().sandboxes, [])
 
+    def test_an_end_has_a_name(self):
+        gone, killed, timed = self.gw.create(), self.gw.create(), self.gw.create(ttl_seconds=1)
+        self.gw.delete(gone.id)
+        pid = killed.exec("echo $PPID").stdout.strip()
+        os.kill(int(pid), signal.SIGKILL)
+        for sandbox, call in ((gone, lambda sb: sb.exec("true")), (gone, lambda sb: sb.read("file")), (gone, lambda sb: sb.run("true")),
+                              (killed, lambda sb: sb.exec("true")), (timed, lambda sb: sb.exec("sleep 1000"))):
+            with self.assertRaises(actiond.SandboxEnded) as raised:
+                call(sandbox)
+            self.assertIsInstance(raised.exception, actiond.Gone)
+            self.assertIn(sandbox.id, str(raised.exception))
+        self.gw.delete(gone.id)
+        alive = self.gw.create()
+        with self.assertRaises(FileNotFoundError):
+            alive.read("no-such-file")
+        with self.assertRaisesRegex(actiond.NotFound, "no action"):
+            alive.action("never-was")
+        child = self.gw.inner._child if self.kind == "async" else self.gw._child
+        child._process.kill()
+        with self.assertRaisesRegex(actiond.SandboxEnded, "gateway .* signal 9") as raised:
+            alive.exec("true")
+        self.assertEqual(raised.exception.reason, "server")
+
     def test_a_wrong_key(self):
         inner = self.gw.inner if self.kind == "async" else self.gw
         stranger = self.client(f"unix://{inner._pool.address.socket}", "wrong" * 10)
         with self.assertRaises(PermissionError):
             stranger.create()
+
+
+@both
+class Ends(Both):
+    made = response(b'{"id": "abc1", "state": "ready", "session_api_key": "kkk"}', "201 Created", "Connection: close")
+
+    def answers(self, *later):
+        """Return what the requests of a sandbox raise that was created and whose gateway then answers so, and these requests."""
+        server = Scripted(self, answering(self.made, *(a.replace(b"\r\n", b"\r\nConnection: close\r\n", 1) for a in later)))
+        sandbox = self.client(server.url, "g" * 32).create()
+        raised = []
+        for call in (lambda: sandbox.exec("true"), lambda: sandbox.output("id")):
+            with self.assertRaises(actiond.ActiondError) as caught:
+                call()
+            raised.append(caught.exception)
+        return raised, [head.split(b"\r\n")[0].decode() for head in server.requests[1:]]
+
+    def test_it_is_told_at_once(self):
+        for status, body, reason, text in (
+                ("410 Gone", {"detail": "Sandbox abc1 ended", "code": "ended", "reason": "memory"}, "memory", "Sandbox abc1 ended (memory)"),
+                ("410 Gone", {"detail": "", "code": "ended", "reason": "a\x1b[0m"}, "a\x1b[0m", r"the sandbox ended (a\x1b[0m)"),
+                ("503 x", {"detail": "Sandbox abc1 is stopped; start it", "code": "stopped"}, "stopped", "Sandbox abc1 is stopped; start it")):
+            raised, requests = self.answers(response(json.dumps(body).encode(), status))
+            self.assertEqual(len(requests), 2)
+            for error in (*raised, pickle.loads(pickle.dumps(raised[0]))):
+                self.assertEqual((type(error), error.reason, str(error)), (actiond.SandboxEnded, reason, text))
+
+    def test_a_key_that_nobody_can_check_any_more(self):
+        refusal = response(b'{"detail": "Invalid API Key"}', "403 Forbidden")
+        raised, requests = self.answers(refusal, response(b'{"detail": "no such sandbox"}', "404 Not Found"))
+        self.assertEqual(requests, ["POST /sandboxes/abc1/v1/actions HTTP/1.1", "GET /v1/sandboxes/abc1 HTTP/1.1"] +
+                         ["GET /sandboxes/abc1/v1/actions/id/output?offset=0&limit=4194304 HTTP/1.1", "GET /v1/sandboxes/abc1 HTTP/1.1"])
+        self.assertEqual([str(e) for e in raised], ["the sandbox abc1 ended or was removed"] * 2)
+        alive = response(b'{"id": "abc1", "state": "ready"}')
+        raised, _ = self.answers(refusal, alive, refusal, alive)
+        self.assertEqual([type(e) for e in raised], [actiond.Forbidden] * 2)
+
+    def test_a_pause_and_an_older_record_are_no_ends(self):
+        for status, body, kind in (("503 x", b'{"detail": "it is paused", "code": "paused"}', actiond.Busy),
+                                   ("410 Gone", b'{"detail": "the record is not kept"}', actiond.Gone)):
+            raised, _ = self.answers(response(body, status))
+            self.assertEqual([type(e) for e in raised], [kind] * 2)
+
+    def test_a_cut_says_the_last_answer(self):
+        gateway = self.client(Scripted(self, answering(response(b'{"detail": "no answer"}', "502 x"))).url)
+        with self.assertRaisesRegex(actiond.Cut, "at last: 502: no answer") as raised:
+            gateway.set_network("box", {"mode": "public"}, generation=1)
+        self.assertEqual(str(pickle.loads(pickle.dumps(raised.exception))), str(raised.exception))
+
+    def test_a_sentence_is_said_once(self):
+        body = {"detail": "query.since: must be a state", "errors": ["query.since: must be a state"]}
+        raised, _ = self.answers(response(json.dumps(body).encode(), "422 x"))
+        self.assertEqual(str(raised[0]), "422: query.since: must be a state")
 
 
 @both

@@ -67,6 +67,15 @@ class Shells(Sandboxes):
         self.assertIn("Hello, Ada.", result.output)
         self.assertEqual(result.exit_code, 0)
 
+    def test_a_busy_shell_is_named(self):
+        session = self.name()
+        self.sb.run("true", session=session)
+        self.assertTrue(self.sb.run("exec sleep 1000", session=session, wait=0.3).running)
+        with self.assertRaisesRegex(actiond.NotRun, r"busy.*sleep 1000.*keys=True"):
+            self.sb.run("echo hi", session=session)
+        self.sb.run("C-c", keys=True, session=session)
+        self.sb.close_session(session)
+
     def test_wait_ends_the_wait_alone(self):
         session = self.name()
         fifo = self.path("fifo")
@@ -316,6 +325,9 @@ class Files(Sandboxes):
         self.sb.write(name, b"data")
         self.has("file", b"data")
         self.assertEqual(self.sb.read(name), b"data")
+        self.assertIn("+text", self.sb.edit(name, "data", "text"))
+        self.assertIn("+more", self.sb.edit(pathlib.Path(name), "text", "more"))
+        self.has("file", b"more")
 
     def test_errors_are_those_of_python(self):
         self.sb.write(self.path("file"), b"data")

@@ -10,7 +10,7 @@
 from ._async import AsyncClient, AsyncSandbox, async_docker, async_local
 from ._errors import (
     ActiondError, Busy, Cut, ExecFailed, Failed, Forbidden, Gone, Incomplete, IsDirectory, Malformed, NotDirectory, NotFound,
-    NotRun, Refused, TooLarge, Unknown, Unreachable,
+    NotRun, Refused, SandboxEnded, TooLarge, Unknown, Unreachable,
 )
 from ._sync import Client, Sandbox, docker, local
 from ._types import (
@@ -22,6 +22,6 @@ __version__ = "0.1.0"
 __all__ = [
     "ActiondError", "AsyncClient", "AsyncSandbox", "Attempt", "Busy", "Client", "Cut", "Entry", "ExecFailed", "ExecResult", "Failed",
     "FileInfo", "Forbidden", "Gone", "Incomplete", "IsDirectory", "Malformed", "NotDirectory", "NotFound", "NotRun", "Output", "Page",
-    "Port", "Preview", "Record", "Refused", "RunResult", "Sandbox", "SandboxInfo", "ToolResult", "TooLarge", "Unknown",
+    "Port", "Preview", "Record", "Refused", "RunResult", "Sandbox", "SandboxEnded", "SandboxInfo", "ToolResult", "TooLarge", "Unknown",
     "Unreachable", "Waiting", "async_docker", "async_local", "docker", "local",
 ]

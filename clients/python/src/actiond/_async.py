@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import re
 import shlex
 import ssl
 import tempfile
@@ -19,8 +20,8 @@ from urllib.parse import quote, urlencode
 from . import _archive, _io_async as _io, _launch
 from ._address import header_value, parse
 from ._errors import (
-    ActiondError, Broken, ExecFailed, Failed, IsDirectory, Malformed, NotFound, NotRun, Refused, TooLarge, Unknown,
-    refused,
+    ActiondError, Broken, ExecFailed, Failed, IsDirectory, Malformed, NotFound, NotRun, Refused, SandboxEnded, TooLarge,
+    Unknown, refused,
 )
 from ._http_async import SILENCE, Body, Http, Pool, Tries, decode, encode, repeat
 from ._types import (
@@ -44,7 +45,7 @@ class AsyncSandbox:
 
     Leaving the context removes the sandbox that `create`, `local` or `docker` made; `close` only disconnects.
     Each action has an id, `action_id` or a random one, and runs at most once: after a broken connection it is
-    asked for again. Any method may raise Refused or one of its kinds, Unreachable, Cut and Malformed.
+    asked for again. Any method may raise Refused or one of its kinds, such as SandboxEnded, Unreachable, Cut and Malformed.
     """
 
     def __init__(self, url: str, key: str = "", *, tls: Optional[ssl.SSLContext] = None) -> None:
@@ -103,7 +104,10 @@ class AsyncSandbox:
         args = {"command": command, "blocking": True, "return_on_input": True, "is_input": keys, "reset": reset}
         key, o = await self._carry_out("run", args, session, wait, action_id, on_output, None)
         if o.get("outcome") == "not_started":
-            raise NotRun(pick(o, "code", str), pick(o, "content", str))
+            meta = pick(pick(o, "extras", dict), "metadata", dict)
+            runs = pick(pick(meta, "waiting", dict), "command", str)
+            raise NotRun(pick(o, "code", str), pick(o, "content", str) or f"the shell of the session still runs {runs or 'a command'!r}: "
+                         'run("") waits for it, run("C-c", keys=True) ends it, and session="other" is another shell')
         return RunResult.of(o, key)
 
     async def exec(self, command: Union[str, Sequence[StrPath]], *, cwd: Optional[StrPath] = None, env: Optional[Mapping[str, str]] = None,
@@ -368,7 +372,7 @@ class AsyncSandbox:
                 await answer.whole(MiB)
                 return 0, b""
             if answer.status != 200:
-                raise await answer.refusal()
+                raise await self._http.explain(await answer.refusal())
             begin = answer.headers.get("x-output-offset", "")
             if not begin.isdecimal() or len(begin) > 15:
                 raise Malformed("the answer does not say where the output begins")
@@ -467,12 +471,15 @@ class AsyncSandbox:
         o = await self._result("PUT", f"/v1/files{query}", data, key, kind="application/octet-stream", headers=headers)
         return FileInfo.of(_checked(o, key))
 
-    async def edit(self, path: str, old: str, new: str, *, all: bool = False, action_id: Optional[str] = None) -> str:
+    async def edit(self, path: StrPath, old: str, new: str, *, all: bool = False, action_id: Optional[str] = None) -> str:
         """Replace a text in a file, which must be there once, or with `all` any number of times; return the difference.
 
-        `path` is absolute. Failed: `code` is "no_match", "multiple_matches" or another word; nothing was changed.
-        FileNotFoundError: there is no such file.
+        Failed: `code` is "no_match", "multiple_matches" or another word; nothing was changed. FileNotFoundError: there is no such
+        file.
         """
+        path = os.fspath(path)
+        if not path.startswith("/"):
+            path = f"{pick(await self.server_info(), 'working_dir', str)}/{path}"
         args = {"command": "replace", "path": path, "old_str": old, "new_str": new, "allow_multiple": all}
         o = await self.act("edit", args, action_id=action_id)
         if o.get("outcome") == "failed":
@@ -760,11 +767,11 @@ class AsyncClient:
 
     async def create(self, image: str = "", *, key: Optional[str] = None, name: str = "", owner: str = "",
                      env: Optional[Mapping[str, str]] = None, labels: Optional[Mapping[str, str]] = None, user: str = "",
-                     working_dir: str = "", memory: int = 0, cpus: float = 0, network: Union[str, Mapping[str, Any]] = "",
+                     working_dir: str = "", memory: Union[int, str] = 0, cpus: float = 0, network: Union[str, Mapping[str, Any]] = "",
                      ttl_seconds: int = 0, idle_seconds: int = 0, pull: str = "", **more: Any) -> AsyncSandbox:
         """Create a sandbox, and return when a command ran in its shell. What is not given is the gateway's default.
 
-        `memory` is in bytes, `cpus` in processors. `ttl_seconds` is how long it lives, and `idle_seconds` how long it
+        `memory` is in bytes or a text such as "2g", `cpus` in processors. `ttl_seconds` is how long it lives, and `idle_seconds` how long it
         may be idle. `network` is "bridge", "none" or a policy. `key` identifies the creation (at most 256 characters): the same
         key with the same arguments gives the same sandbox. `more` are members of the API that have no argument here.
 
@@ -772,7 +779,7 @@ class AsyncClient:
         """
         spec: Dict[str, Any] = {
             "image": image, "name": name, "owner": owner, "env": dict(env or {}), "labels": dict(labels or {}), "user": user,
-            "working_dir": working_dir, "memory": memory, "cpus": cpus, "network": network if isinstance(network, str) else dict(network),
+            "working_dir": working_dir, "memory": _size(memory), "cpus": cpus, "network": network if isinstance(network, str) else dict(network),
             "ttl_seconds": ttl_seconds, "idle_limit_seconds": idle_seconds, "pull": pull,
         }
         spec = {**{name: value for name, value in spec.items() if value}, **more}
@@ -782,7 +789,7 @@ class AsyncClient:
         return sandbox
 
     async def get(self, id: str) -> AsyncSandbox:
-        """Return a sandbox by its id or name. NotFound: there is none."""
+        """Return a sandbox by its id or name. NotFound: there is none. SandboxEnded: there was one."""
         return self._sandbox(await self._http.tell("GET", f"/{quote(id, safe='')}"))
 
     async def list(self, *filters: str, limit: int = 100, after: str = "") -> Page:
@@ -795,7 +802,7 @@ class AsyncClient:
         """Remove a sandbox with everything in it. One that is not there is no error."""
         try:
             await self._http.tell("DELETE", f"/{quote(id, safe='')}", silence=CREATION)
-        except NotFound:
+        except (NotFound, SandboxEnded):
             pass
 
     async def renew(self, id: str, ttl_seconds: int) -> SandboxInfo:
@@ -856,7 +863,8 @@ class AsyncClient:
         headers = {"User-Agent": "actiond-python"}
         if session_key:
             headers["X-Session-API-Key"] = header_value("the key of the sandbox", session_key)
-        sandbox._http = Http(self._pool, f"/sandboxes/{info.id}", headers, (session_key,) if session_key else ())
+        sandbox._http = Http(self._pool, f"/sandboxes/{info.id}", headers, (session_key,) if session_key else (), gateway=self._http,
+                             id=info.id, child=self._child)
         sandbox._gateway, sandbox._child, sandbox._mine = self, None, 0
         sandbox.id, sandbox.info = info.id, info
         return sandbox
@@ -873,7 +881,7 @@ async def async_local(directory: str = "", *, server: str = "") -> AsyncSandbox:
     """
     child = await _io.blocking(_launch.start_server, directory, server)
     sandbox = AsyncSandbox(child.url)
-    sandbox._child = child
+    sandbox._child = sandbox._http.child = child
     return sandbox
 
 
@@ -903,6 +911,16 @@ def _identity(key: Optional[str]) -> str:
 def _bytes(data: Any) -> bytes:
     """Return text and objects like bytes as bytes. TypeError: it is something else."""
     return data.encode() if isinstance(data, str) else data if isinstance(data, bytes) else bytes(memoryview(data))
+
+
+def _size(size: Union[int, str]) -> int:
+    """Return a size in bytes: "2g" and "1.5G" are numbers of powers of 1024. ValueError: it is none."""
+    if not isinstance(size, str):
+        return size
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([bkmgt]?)(?:i?b)?", size.strip().lower())
+    if not match:
+        raise ValueError(f"memory must be a number of bytes, or a text such as \"512m\" or \"2g\", and not {size!r}")
+    return int(float(match[1]) * 1024 ** " kmgt".find(match[2].strip("b") or " "))
 
 
 def _body(action: str, args: Mapping[str, Any], session: str, wait: Optional[float]) -> bytes:

@@ -40,16 +40,16 @@ class Cut(ActiondError, ConnectionError):
     """The connection broke after a request was sent, and asking again failed ten times in a row.
 
     The action may run. `action_id` is its id, "" for a request without one: ask by
-    `Sandbox.action(action_id)`, or repeat the call with the same `action_id`.
+    `Sandbox.action(action_id)`, or repeat the call with the same `action_id`. `last` is the last failure in words.
     """
 
-    def __init__(self, action_id: str = "") -> None:
-        Exception.__init__(self, action_id)
-        self.action_id = action_id
+    def __init__(self, action_id: str = "", last: str = "") -> None:
+        Exception.__init__(self, action_id, last)
+        self.action_id, self.last = action_id, last
 
     def __str__(self) -> str:
         action = f"; the action {self.action_id} may run" if self.action_id else ""
-        return f"the connection broke and does not come back{action}"
+        return f"the connection broke and does not come back{action}" + (f"; at last: {self.last}" if self.last else "")
 
 
 class Unknown(ActiondError):
@@ -167,11 +167,30 @@ class NotDirectory(Refused, NotADirectoryError):
 
 
 class Busy(Refused):
-    """Too much runs, or the sandbox is paused, stopped or about to end (429, 503). Try again later."""
+    """Too much runs, or the sandbox is paused, starting or about to end (429, 503). Try again later. `code` says which."""
 
 
 class Gone(Refused):
     """The record of the action is no longer kept (410). It did not run again."""
+
+
+class SandboxEnded(Gone):
+    """The sandbox ended or was removed, and its actions with it. Asking again does not help.
+
+    `reason` is a word: "deadline", "idle", "memory", "killed", "removed", "stopped", "server" for the server of `local` or the
+    gateway of `docker`, and others of the gateway, or "" where that is not known.
+    """
+
+    def __init__(self, status: int, detail: str = "", code: str = "", reason: str = "") -> None:
+        super().__init__(status, detail, code)
+        self.reason = reason
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(self), (self.status, self.detail, self.code, self.reason)
+
+    def __str__(self) -> str:
+        text = one_line(self.detail or "the sandbox ended")
+        return text if self.reason in text else f"{text} ({one_line(self.reason)})"
 
 
 class TooLarge(Refused):
@@ -187,6 +206,8 @@ _by_code: Dict[str, Type[Refused]] = {
 }
 
 
-def refused(status: int, detail: str, code: str = "") -> Refused:
+def refused(status: int, detail: str, code: str = "", reason: str = "") -> Refused:
     """Return the exception for a refusal: by its code, or else by its status."""
+    if (status, code) in ((410, "ended"), (503, "stopped")):
+        return SandboxEnded(status, detail, code, reason or ("stopped" if code == "stopped" else ""))
     return _by_code.get(code, _by_status.get(status, Refused))(status, detail, code)

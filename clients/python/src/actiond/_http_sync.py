@@ -13,7 +13,9 @@ from typing import Any, Awaitable, BinaryIO, Callable, Dict, List, Mapping, Opti
 
 from . import _io_sync as _io
 from ._address import Address
-from ._errors import ActiondError, Broken, Busy, Cut, Malformed, Refused, TooLarge, Unreachable, refused
+from ._errors import (
+    ActiondError, Broken, Busy, Cut, Malformed, NotFound, Refused, SandboxEnded, TooLarge, Unreachable, one_line, refused,
+)
 
 T = TypeVar("T")
 log = logging.getLogger("actiond")
@@ -213,20 +215,21 @@ class Answer:
     def refusal(self) -> Refused:
         """Return the exception for a status that is no success."""
         body = self.whole(MAX_JSON // 16)
-        detail, code = "", ""
+        detail, code, reason = "", "", ""
         try:
             told = decode(body)
             detail = str(told.get("detail") or "")
             errors = told.get("errors")
             first = errors[0] if isinstance(errors, list) and errors else None
-            code = str(first.get("code") or "") if isinstance(first, dict) else ""
-            if isinstance(first, str):
+            code = str((first.get("code") if isinstance(first, dict) else "") or told.get("code") or "")
+            reason = str(told.get("reason") or "")
+            if isinstance(first, str) and first not in detail:
                 detail += f": {first}"
         except Malformed:
             detail = body.decode("utf-8", "replace").strip()
         for secret in self.secrets:
             detail = detail.replace(secret, "[key]")
-        return refused(self.status, detail, code)
+        return refused(self.status, detail, code, reason)
 
     def _end(self) -> None:
         self._over = True
@@ -245,11 +248,16 @@ class Answer:
 
 
 class Http:
-    """Requests to one server with one set of headers, keys among them, which no repr shows."""
+    """Requests to one server with one set of headers, keys among them, which no repr shows.
 
-    def __init__(self, pool: Pool, prefix: str, headers: Dict[str, str], secrets: Tuple[str, ...]) -> None:
+    Where the server is a sandbox's, gateway has its state as id, and child is the program that it ends with.
+    """
+
+    def __init__(self, pool: Pool, prefix: str, headers: Dict[str, str], secrets: Tuple[str, ...], *, gateway: Optional[Http] = None,
+                 id: str = "", child: Any = None) -> None:
         self.pool, self.prefix = pool, prefix
         self._headers, self._secrets = headers, secrets
+        self._gateway, self._id, self.child = gateway, id, child
 
     def __repr__(self) -> str:
         return f"<Http {self.pool.address}{self.prefix}>"
@@ -262,7 +270,10 @@ class Http:
         size = len(body) if isinstance(body, bytes) else body.size
         if method not in ("GET", "HEAD"):
             lines += [f"Content-Length: {size}"] + ([f"Content-Type: {kind}"] if kind else [])
-        wire = self.pool.take()
+        try:
+            wire = self.pool.take()
+        except Unreachable as e:
+            raise self.explain(e) from e
         try:
             sent = wire.send("\r\n".join([*lines, "", ""]).encode("ascii"), body)
             answer = self._head(wire, sent, time.monotonic() + (silence or SILENCE))
@@ -278,7 +289,25 @@ class Http:
         if 200 <= answer.status < 300:
             return answer
         with answer:
-            raise answer.refusal()
+            raise self.explain(answer.refusal())
+
+    def explain(self, error: ActiondError) -> ActiondError:
+        """Return SandboxEnded for an error that an end looks like: no connection, a key or a path that is unknown."""
+        if isinstance(error, Unreachable) and self.child:
+            end = _io.blocking(self.child.end)
+            if end:
+                return SandboxEnded(410, f"the {'gateway' if self._gateway else 'server'} that this program started {end}", "ended", "server")
+        if isinstance(error, Refused) and error.status in (401, 403, 404, 503) and not error.code and self._gateway:
+            try:
+                if (self._gateway.tell("GET", f"/{self._id}", tries=3)).get("state") == "stopped":
+                    return SandboxEnded(error.status, error.detail, "stopped", "stopped")
+            except SandboxEnded as e:
+                return e
+            except NotFound:
+                return SandboxEnded(410, f"the sandbox {self._id} ended or was removed", "ended")
+            except ActiondError:
+                pass
+        return error
 
     def tell(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, key: str = "", tries: int = 0,
                    most: int = MAX_JSON, headers: Optional[Mapping[str, str]] = None, silence: float = 0.0) -> Dict[str, Any]:
@@ -346,7 +375,7 @@ class Tries:
         self.sent = True
         self._count += 1
         if self._count >= self._most:
-            raise Cut(self._key) from error
+            raise Cut(self._key, one_line(str(error))) from error
         log.info("%s: %s; asking again", self._what, error)
         _io.sleep(min(0.1 * 2 ** (self._count - 1), 4.0))
 

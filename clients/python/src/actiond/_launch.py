@@ -49,6 +49,14 @@ class Child:
         self._log.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
+    def end(self) -> str:
+        """Return how the program ended, or "" where it runs or is another process's child. It may be about to end."""
+        try:
+            code = self._process.wait(0.5) if self._pid == os.getpid() else None
+        except subprocess.TimeoutExpired:
+            code = None
+        return "" if code is None else f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
+
     def __del__(self) -> None:
         if getattr(self, "_process", None) and self._pid == os.getpid() and self._process.poll() is None:
             self.stop()

@@ -20,12 +20,12 @@ LABEL = "actiond.harness"
 
 
 class ActiondConfig(BaseModel):
-    """The sandbox of a sample. What is not given is the gateway's default; `memory` is in bytes, times are in seconds."""
+    """The sandbox of a sample. What is not given is the gateway's default; `memory` is in bytes or a text such as "2g", times are in seconds."""
 
     image: str = ""
     user: str = ""
     working_dir: str = ""
-    memory: int = 0
+    memory: Union[int, str] = 0
     cpus: float = 0
     env: Dict[str, str] = {}
     network: Union[str, Dict[str, Any]] = ""

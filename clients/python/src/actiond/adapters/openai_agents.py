@@ -24,17 +24,17 @@ from agents.sandbox.session.sandbox_client import BaseSandboxClient, BaseSandbox
 from agents.sandbox.snapshot import resolve_snapshot
 from agents.sandbox.types import ExecResult
 
-from .. import ActiondError, AsyncSandbox, NotFound
+from .. import ActiondError, AsyncSandbox, Gone, NotFound
 from ._gateway import gateway
 
 
 class ActiondOptions(BaseSandboxClientOptions):
-    """The sandbox of a session, whose user must have the right to make `manifest.root`. `memory` is in bytes."""
+    """The sandbox of a session, whose user must have the right to make `manifest.root`. `memory` is in bytes or a text such as "2g"."""
 
     type: Literal["actiond"] = "actiond"
     image: str = ""
     user: str = ""
-    memory: int = 0
+    memory: Union[int, str] = 0
     cpus: float = 0
     env: Dict[str, str] = {}
     network: Union[str, Dict[str, Any]] = ""
@@ -192,7 +192,7 @@ class ActiondSandboxClient(BaseSandboxClient[ActiondOptions]):
         client = await gateway.take()
         try:
             return await client.get(state.sandbox_id), True
-        except NotFound:
+        except (NotFound, Gone):
             await gateway.leave()
             return await self._new(state.options, state.manifest), False
 
