@@ -127,6 +127,7 @@ func FuzzMerge(f *testing.F) {
 		f.Add(seed, "# unchanged\na\nx\nb\n# unchanged", 1, -1)
 		f.Add(seed, seed, -1, -1)
 		f.Add(seed, "x\n...existing code\ny", 2, 3)
+		f.Add(seed, "# as above\n(... x)\n1|b\n# rest of it\nb", 1, -1)
 	}
 	f.Fuzz(func(t *testing.T, content, draft string, start, end int) {
 		b := newBench(t, func(c *edit.Config) { c.StateDir = "" })

@@ -3,6 +3,8 @@ package edit
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -110,6 +112,9 @@ func (e *Editor) mergeInto(c Command, d Draft, content string) (Merged, error) {
 		return Merged{}, err
 	}
 	if !p.exists() {
+		if err := d.checkDecoration(""); err != nil {
+			return Merged{}, err
+		}
 		r, err := e.newFile(p, ended(content))
 		return Merged{Result: r, After: lineFeeds(ended(content))}, err
 	}
@@ -142,6 +147,9 @@ func ended(s string) string {
 
 // changes returns the changes that a draft makes to a text.
 func (d Draft) changes(p place, view, content string) ([]change, error) {
+	if err := d.checkDecoration(view); err != nil {
+		return nil, err
+	}
 	if d.Start == -1 {
 		text := ended(content)
 		if view != "" && !strings.HasSuffix(view, "\n") && text != "" {
@@ -153,9 +161,14 @@ func (d Draft) changes(p place, view, content string) ([]change, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := slices.Collect(strings.Lines(lineFeeds(content)))
-	if d.Model == nil && slices.ContainsFunc(lines, isPlaceholder) {
-		return stretched(view, start, end, lines)
+	if d.Model == nil {
+		lines := slices.Collect(strings.Lines(lineFeeds(content)))
+		if kept := placeholders(view[start:end], lines); len(kept) > 0 {
+			return stretched(view, start, end, lines, kept)
+		}
+		if err := checkLoss(view[start:end], content); err != nil {
+			return nil, err
+		}
 	}
 	if end < len(view) || strings.HasSuffix(view, "\n") {
 		content = ended(content)
@@ -206,41 +219,6 @@ func likely(path, view, draft string) string {
 	return out.String()
 }
 
-var (
-	commentMarks = lazyregexp.New(`^\{?(?:#+|//+|--+|;+|%+|/\*+|<!--+)\s*(.*?)\s*(?:\*+/|--+>)?\}?$`)
-	keptWords    = lazyregexp.New(`^(?:` +
-		`(?:the )?(?:rest|remainder) of(?: .{1,60})?` +
-		`|(?:the )?(?:rest|remainder) (?:(?:is|stays?|remains?) )?(?:unchanged|the same|as is|as before)` +
-		`|no changes?(?: .{1,60})?` +
-		`|(?:keep |leave )?(?:the )?(?:existing|unchanged|remaining|previous|other|same)` +
-		`(?: (?:code|lines?|content|text|methods?|functions?|imports?|implementation|logic|file|class|classes|fields|tests?))?` +
-		`(?: (?:here|above|below|unchanged|stays?|remains?|as is|as before))*` +
-		`|(?:code |lines? |content )?(?:is |are )?(?:unchanged|omitted)(?: (?:code|lines?|here|above|below))?` +
-		`)$`)
-)
-
-// isPlaceholder reports whether a line is a placeholder for lines that stay. It must look like a comment or have dots
-// around it, so that prose with the word "unchanged" does not count.
-func isPlaceholder(line string) bool {
-	line = trimSpace(line)
-	if len(line) > 120 {
-		return false
-	}
-	inner, marked := line, false
-	if found := commentMarks().FindStringSubmatch(line); found != nil {
-		inner, marked = found[1], true
-	}
-	if framed := strings.TrimRight(inner, "-=*# \t"); framed != inner {
-		inner = strings.TrimLeft(framed, "-=* \t")
-	}
-	core := strings.ToLower(strings.Trim(inner, ".…()[] \t"))
-	dotted := strings.HasPrefix(inner, "...") || strings.HasPrefix(inner, "…")
-	if core == "" {
-		return marked && dotted // "# ..."; a bare "..." is Python code
-	}
-	return (marked || dotted) && keptWords().MatchString(strings.Join(strings.Fields(core), " "))
-}
-
 // stretch is the run of a draft's lines between two placeholders, without blank lines at its ends.
 type stretch struct {
 	lines []string
@@ -248,8 +226,72 @@ type stretch struct {
 	first, last int
 }
 
+// placeholders returns the lines of a draft that stand for lines of its range. A line that the range has is text, and so
+// is one without dots that stands for no line, unless it is short and the first or the last one.
+func placeholders(window string, draft []string) map[int]bool {
+	if !slices.ContainsFunc(draft, isPlaceholder) {
+		return nil
+	}
+	w, kept := newRewriting(window, strings.Join(draft, "")), map[int]bool{}
+	whole := w.keepsAll()
+	for i, line := range w.now {
+		neighbours, blank := w.between(i)
+		r, edge := w.remarks[i], w.prev[i] < 0 || w.next[i] == len(w.now)
+		isComment := !r.dotted && !(edge && strings.Count(r.words, " ") < 3)
+		isText := w.left[line] >= 0 || w.left[line] == -1 && isComment && (neighbours || whole) && blank <= 0
+		if r.keeps() && !isText {
+			kept[w.nowAt[i]] = true
+		}
+	}
+	return kept
+}
+
+var (
+	numbered = lazyregexp.New(`(?m)^[ \t]*\d+[|\t]`)
+	fence    = lazyregexp.New("(?m)^[ \t]*(?:```|~~~)")
+)
+
+// checkDecoration refuses a draft in a code fence, or with the line numbers of this tool's views, unless its file has
+// such lines.
+func (d Draft) checkDecoration(view string) error {
+	lines, _ := filled(d.Content)
+	if len(lines) == 0 || d.Model != nil {
+		return nil
+	}
+	var what string
+	switch ext := filepath.Ext(d.Path); {
+	case fence().MatchString(lines[0]) && ext != ".md" && ext != ".mdx" && ext != ".markdown" && !fence().MatchString(view):
+		what = "a code fence"
+	case d.Start != -1 && view != "" && len(numbered().FindAllString(strings.Join(lines, "\n"), -1)) == len(lines) && !numbered().MatchString(view):
+		what = "line numbers"
+	default:
+		return nil
+	}
+	return refuse(CodeInvalidArgument, "The draft has %s, which would stand in the file: `%s`. Send the lines alone. Nothing was changed.", what, lines[0])
+}
+
+// checkLoss refuses lines that have a new remark and fewer lines than those that they replace.
+func checkLoss(old, text string) error {
+	line := newRewriting(old, text).lossy(true)
+	if line == "" {
+		return nil
+	}
+	return refuse(CodeInvalidArgument, "The line `%s` of the draft is not in the range, and the draft has fewer lines than it replaces. "+
+		"If it stands for lines that stay, write `# ... existing code ...` in its place. "+
+		"If it is a comment, leave it out here and add it by a draft of its own. Nothing was changed.", line)
+}
+
+// takenFor lists placeholders of a draft for an error.
+func takenFor(draft []string, kept map[int]bool) string {
+	var named []string
+	for _, at := range slices.Sorted(maps.Keys(kept))[:min(len(kept), 3)] {
+		named = append(named, fmt.Sprintf("`%s` (line %d)", trimSpace(draft[at]), at+1))
+	}
+	return " Taken for lines that stay: " + strings.Join(named, ", ") + "."
+}
+
 // stretched returns the changes that a draft with placeholders makes to the lines of view from start to end.
-func stretched(view string, start, end int, draft []string) ([]change, error) {
+func stretched(view string, start, end int, draft []string, kept map[int]bool) ([]change, error) {
 	window := slices.Collect(strings.Lines(view[start:end]))
 	var stretches []stretch
 	var run []string
@@ -266,8 +308,8 @@ func stretched(view string, start, end int, draft []string) ([]change, error) {
 		}
 		run = nil
 	}
-	for _, line := range draft {
-		if isPlaceholder(line) {
+	for at, line := range draft {
+		if kept[at] {
 			cut()
 			continue
 		}
@@ -279,7 +321,9 @@ func stretched(view string, start, end int, draft []string) ([]change, error) {
 		return nil, refuse(CodeNoChange, "The draft has nothing but placeholders, so there is nothing to change.")
 	}
 	above := strings.Count(view[:start], "\n")
-	if err := anchor(window, stretches, above, !isPlaceholder(firstOf(draft)), open); err != nil {
+	first := slices.IndexFunc(draft, func(line string) bool { return trimSpace(line) != "" })
+	if err := anchor(window, stretches, above, !kept[first], open); err != nil {
+		err.Message += takenFor(draft, kept)
 		return nil, err
 	}
 	offsets := make([]int, len(window)+1)
@@ -287,22 +331,19 @@ func stretched(view string, start, end int, draft []string) ([]change, error) {
 	for i, line := range window {
 		offsets[i+1] = offsets[i] + len(line)
 	}
-	changes := make([]change, len(stretches))
+	changes, same := make([]change, len(stretches)), true
 	for i, s := range stretches {
 		from, to := offsets[s.first], offsets[s.last+1]
 		changes[i] = change{from, to, s.text(view[from:to])}
+		if err := checkLoss(view[from:to], changes[i].text); err != nil {
+			return nil, err
+		}
+		same = same && changes[i].text == view[from:to]
+	}
+	if same {
+		return nil, refuse(CodeNoChange, "The draft changes nothing.%s", takenFor(draft, kept))
 	}
 	return changes, nil
-}
-
-// firstOf returns the first line that is not blank.
-func firstOf(lines []string) string {
-	for _, line := range lines {
-		if trimSpace(line) != "" {
-			return line
-		}
-	}
-	return ""
 }
 
 // text returns the stretch with the indentation of the lines that it replaces.
@@ -319,7 +360,7 @@ func (s stretch) text(old string) string {
 
 // anchor finds the lines of the window at which the stretches begin and end. above is the number of lines before the
 // window. If begins or ends is set, the draft has no placeholder before the first or after the last stretch.
-func anchor(window []string, stretches []stretch, above int, begins, ends bool) error {
+func anchor(window []string, stretches []stretch, above int, begins, ends bool) *Error {
 	if len(stretches) > len(window) {
 		return refuse(CodeNoMatch, "The draft has %d stretches between placeholders, and the range has %d lines. Each stretch must begin "+
 			"with another line of the range. Nothing was changed.", len(stretches), len(window))
@@ -414,7 +455,7 @@ func (a *anchorLine) before(most int, same bool) int {
 	return a.at[len(a.at)-1]
 }
 
-func (a *anchorLine) check(above int) error {
+func (a *anchorLine) check(above int) *Error {
 	if len(a.at) == 1 {
 		return nil
 	}

@@ -55,6 +55,22 @@ func TestMerge(t *testing.T) {
 		{name: "lines above would be lost", before: "a\nb\nc\n", draft: "b\n# unchanged", start: 1, end: -1, code: edit.CodeNoMatch, says: "The line `b` of the draft is line 2, and lines above or below it would be lost."},
 		{name: "lines below would be lost", before: "a\nb\nc\n", draft: "# unchanged\nb", start: 1, end: -1, code: edit.CodeNoMatch},
 		{name: "nothing but placeholders", before: "a\n", draft: "# unchanged\n", start: 1, end: -1, code: edit.CodeNoChange},
+		{name: "nothing changes", before: file, draft: "import a\n# ... existing code ...\nend\n", start: 1, end: -1, code: edit.CodeNoChange, says: "Taken for lines that stay: `# ... existing code ...` (line 2)."},
+		{name: "new comments are text", before: file, draft: "# unchanged since version 1.0\n" + strings.Replace(file, "    x = 1\n", "    # rest of the value comes later\n    x = 1\n", 1), start: 1, end: -1, want: "# unchanged since version 1.0\n" + strings.Replace(file, "    x = 1\n", "    # rest of the value comes later\n    x = 1\n", 1)},
+		{name: "a new comment above the range", before: file, draft: "    # no changes are made to x\n    x = 1", start: 4, end: 4, want: strings.Replace(file, "    x = 1\n", "    # no changes are made to x\n    x = 1\n", 1)},
+		{name: "a comment that the range has", before: "def f(a):\n    # no changes without a\n    log(a)\n    run(a)\n", draft: "def f(a):\n    # no changes without a\n    log(a, 1)\n    run(a)\n", start: 1, end: -1, want: "def f(a):\n    # no changes without a\n    log(a, 1)\n    run(a)\n"},
+		{name: "the placeholder is named", before: file, draft: "def f():\n    # rest of the value comes later\n    x = 2\n    return x\n", start: 3, end: 5, code: edit.CodeNoMatch, says: "The line `x = 2` of the draft is not in the range. Between placeholders, a draft must begin and end with lines that are in the file, in their order and each in one place. Nothing was changed. Taken for lines that stay: `# rest of the value comes later` (line 2)."},
+		{name: "dots between neighbours go", before: file, draft: "import a\n\ndef f():\n# ... existing code ...\n    x = 1\n    y = 1\n    return x\n# ...", start: 1, end: -1, want: strings.Replace(file, "x = 1\n", "x = 1\n    y = 1\n", 1)},
+		{name: "a stretch of a comment for a line", before: file, draft: "# ...\ndef f():\n    # body as it was\n    return x\n# ...", start: 1, end: -1, want: strings.Replace(file, "    x = 1\n", "    # body as it was\n", 1)},
+		{name: "a stretch that loses lines", before: file, draft: "# ...\ndef f():\n    # as it was\n    return y\n# ...", start: 1, end: -1, code: edit.CodeInvalidArgument, says: "The line `# as it was` of the draft is not in the range"},
+		{name: "one line becomes a comment", before: file, draft: "    # x is set elsewhere", start: 4, end: 4, want: strings.Replace(file, "    x = 1\n", "    # x is set elsewhere\n", 1)},
+		{name: "a comment becomes shorter", before: "# one\n# two\n# three\nx\n", draft: "# all of it\nx\n", start: 1, end: -1, want: "# all of it\nx\n"},
+		{name: "a comment gets dots", before: "# Loading\nx\n", draft: "# Loading ...\nx\n", start: 1, end: -1, want: "# Loading ...\nx\n"},
+		{name: "code that begins with dots", before: "a = {\n  b: 1,\n  c: 2,\n  d: 3,\n}\n", draft: "a = {\n  ...rest,\n}\n", start: 1, end: -1, want: "a = {\n  ...rest,\n}\n"},
+		{name: "a file with line numbers", before: "1|a\n2|b\n", draft: "2|c", start: 2, end: 2, want: "1|a\n2|c\n"},
+		{name: "line numbers", before: file, draft: "4|    x = 2\n5|    return x\n", start: 4, end: 5, code: edit.CodeInvalidArgument, says: "`4|    x = 2`"},
+		{name: "line numbers of a view", before: file, draft: "     4\t    x = 2", start: 4, end: 4, code: edit.CodeInvalidArgument, says: "line numbers"},
+		{name: "a code fence", before: file, draft: "```python\n    x = 2\n```", start: 4, end: 4, code: edit.CodeInvalidArgument, says: "```python"},
 		{name: "binary", before: "\x00", draft: "x", start: 1, end: -1, code: edit.CodeBinary},
 		{name: "not UTF-8", before: "a", draft: "\xff", start: 1, end: -1, code: edit.CodeInvalidArgument},
 	} {
@@ -145,29 +161,5 @@ func TestMergeByModel(t *testing.T) {
 	d.Path, d.Start = b.path("new"), 1
 	if _, err := b.Merge(d); err != nil || b.content("new") != "draft\n" {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestPlaceholders(t *testing.T) {
-	t.Parallel()
-	for _, line := range []string{
-		"# ... existing code ...", "    // ... existing code ...", "# unchanged", "-- no changes", "; rest of the file", "% Rest of function",
-		"/* ... rest of code ... */", "<!-- unchanged -->", "# … existing code …", "... existing code ...", "# (existing code unchanged)",
-		"// No changes here", "# keep existing imports", "# ...",
-		"# rest of ...", "// Rest of", "# ... (rest unchanged) ...", "// the rest stays the same",
-		"# [... existing code ...]", "# --- unchanged ---", "// === existing code ===", "--- unchanged ---", "/** unchanged **/",
-		"{/* ... existing code ... */}", "{# unchanged #}",
-	} {
-		if !edit.IsPlaceholder(line) {
-			t.Errorf("%q stands for nothing", line)
-		}
-	}
-	for _, line := range []string{
-		"...", "unchanged", "The rest of the text", "# the value is unchanged by this, see below", "# existing users keep what they have",
-		"x = 1  # unchanged", "# rest", "# - same", "# * other", "# ---", "{/* unchanged */} {x}", "#include <rest>", "", "# " + strings.Repeat("rest of the code ", 10),
-	} {
-		if edit.IsPlaceholder(line) {
-			t.Errorf("%q is taken for a placeholder", line)
-		}
 	}
 }

@@ -94,6 +94,10 @@ func checkGemini(r Replacement, several bool) error {
 				"Provide exact literal replacement text.")
 		}
 	}
+	if line := newRewriting(r.Old, r.New).lossy(false); line != "" {
+		return refuse(CodeInvalidArgument, "The line `%s` of `new_string` seems to stand for lines of `old_string`, which would be lost. "+
+			"Provide exact literal replacement text, or write the line without dots or brackets if it is meant as text.", line)
+	}
 	return nil
 }
 
@@ -193,8 +197,8 @@ func excerpt(view string, ranges []lineRange) string {
 	return clipped(printable(out.String()))
 }
 
-// Overwrite is Gemini's write_file: it replaces the whole content of a file, or creates the file. A file with CRLFs
-// keeps its line ends, a file with a byte order mark keeps the mark and its encoding. A relative path is taken from
+// Overwrite is Gemini's write_file: it replaces the whole content of a file, or creates the file. A file keeps its
+// encoding and byte order mark, and its line ends if it has CRLFs. A relative path is taken from
 // dir; want is the hash that the file must have, "" for any. Overwrite returns an *Error on failure; the file is then
 // unchanged.
 func (e *Editor) Overwrite(path, dir, content, want string) (Result, error) {
@@ -233,7 +237,8 @@ func (e *Editor) overwriteAll(c Command) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	before, raw, err := replaced(f.data, content)
+	before, raw, note := replaced(f.data, content)
+	err = checkWhole(before, content)
 	if err != nil {
 		return Result{}, err
 	}
@@ -243,26 +248,54 @@ func (e *Editor) overwriteAll(c Command) (Result, error) {
 	}
 	after := lineFeeds(content)
 	r.Diff = writeDiff(p.shown, before, after)
-	r.Text = fmt.Sprintf("Successfully overwrote file: %s. Here is the updated code:\n%s", p.shown,
-		excerpt(after, between(before, after)))
+	r.Text = fmt.Sprintf("Successfully overwrote file: %s. Here is the updated code:\n%s%s", p.shown,
+		excerpt(after, between(before, after)), note)
 	return r, nil
 }
 
-// replaced encodes new content with the byte order mark, the encoding and the line ends of the old one. It also returns
-// the old view.
-func replaced(old []byte, content string) (view string, raw []byte, err error) {
+const (
+	geminiPart = "--- FILE CONTENT (truncated) ---"
+	geminiCut  = "... [truncated]"
+)
+
+// checkWhole refuses a new content of a file that is a part of the old one: as a tool showed it, or with a line that
+// stands for others.
+func checkWhole(before, content string) error {
+	for _, notice := range []string{geminiPart, geminiCut, fileClipped} {
+		if strings.Contains(content, notice) && !strings.Contains(before, notice) {
+			return refuse(CodeInvalidArgument, "The content has the notice of a tool that showed a part of the file: `%s`. What it left out would be lost. "+
+				"Read the rest of the file first, or change the part with an edit. Nothing was changed.", notice)
+		}
+	}
+	if line := newRewriting(before, content).lossy(false); line != "" {
+		return refuse(CodeInvalidArgument, "The line `%s` of `content` seems to stand for lines of the file, which would be lost. "+
+			"Provide all of the file, or write the line without dots or brackets if it is meant as text. Nothing was changed.", line)
+	}
+	return nil
+}
+
+// replaced encodes new content with the byte order mark, the encoding and the line ends of the old one, unless the new
+// content declares an encoding. It also returns the old view, and a note where the encoding lacks a character, so that
+// the content is UTF-8.
+func replaced(old []byte, content string) (view string, raw []byte, note string) {
 	t, err := decode(old)
 	if err != nil {
-		return "", []byte(content), nil //nolint:nilerr // the old content is binary: it has no encoding to keep
+		return "", []byte(content), "" // the old content is binary: it has no encoding to keep
 	}
 	if strings.Contains(t.body, "\r\n") {
 		content = bareFeeds(content, "\r\n")
 	}
-	if t.mark == 0 {
-		return t.view, []byte(content), nil
+	if t.mark == 0 && t.charset.coding == nil {
+		return t.view, []byte(content), ""
+	}
+	if c, ok := declared([]byte(content)); ok && t.mark == 0 {
+		t.charset = c
 	}
 	coded, err := t.charset.encode(strings.TrimPrefix(content, "\ufeff"))
-	return t.view, append(slices.Clone(old[:t.mark]), coded...), err
+	if err != nil {
+		return t.view, []byte(content), "\n[The file was in " + t.charset.name + ", which lacks a character of the content. It is in UTF-8 now.]"
+	}
+	return t.view, append(slices.Clone(old[:t.mark]), coded...), ""
 }
 
 // between returns the lines in which a text differs from an older one.
@@ -384,7 +417,7 @@ func (l Lines) show(body string) (string, error) {
 	lines, cut := strings.Split(part, "\n"), false
 	for i, line := range lines {
 		if utf8.RuneCountInString(line) > maxGeminiLine {
-			lines[i], cut = string([]rune(line)[:maxGeminiLine])+"... [truncated]", true
+			lines[i], cut = string([]rune(line)[:maxGeminiLine])+geminiCut, true
 		}
 	}
 	text := strings.Join(lines, "\n")
@@ -397,8 +430,8 @@ func (l Lines) show(body string) (string, error) {
 	}
 	return fmt.Sprintf("\nIMPORTANT: The file content has been truncated.\nStatus: Showing lines %d-%d of %d total lines.\n"+
 		"Action: To read more of the file, you can use the %s parameters in a subsequent 'read_file' call. "+
-		"For example, to read the next section of the file, use %s.\n\n--- FILE CONTENT (truncated) ---\n%s",
-		first+1, last, total, names, next, text), nil
+		"For example, to read the next section of the file, use %s.\n\n%s\n%s",
+		first+1, last, total, names, next, geminiPart, text), nil
 }
 
 // findName makes a path of Gemini's tools absolute: relative ones are taken from dir. Models copy the notation @file of

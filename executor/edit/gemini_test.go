@@ -70,7 +70,13 @@ func TestGeminiReplace(t *testing.T) {
 		{name: "omission", content: "a", old: "a", replacement: "b\n  // Rest of  methods ...\n", code: edit.CodeInvalidArgument, says: "omission placeholder"},
 		{name: "omission in parentheses", content: "a", old: "a", replacement: "(unchanged code ...)", code: edit.CodeInvalidArgument},
 		{name: "omission that was there", content: "// rest of code ...", old: "// rest of code ...", replacement: "(rest of code ...)", want: "(rest of code ...)"},
-		{name: "omission in Python passes", content: "a", old: "a", replacement: "# rest of code ...", want: "# rest of code ..."},
+		{name: "omission in Python", content: "a\nb\n", old: "a\nb", replacement: "a\n# rest of code ...", code: edit.CodeInvalidArgument, says: "`# rest of code ...`"},
+		{name: "omission in other words", content: "a\nb\n", old: "a\nb", replacement: "a\n// (...rest of implementations)", code: edit.CodeInvalidArgument, says: "`// (...rest of implementations)`"},
+		{name: "omission in brackets", content: "a\nb\n", old: "a\nb", replacement: "a\n  /* [as before] */", code: edit.CodeInvalidArgument},
+		{name: "bare dots", content: "a\nb\n", old: "a\nb", replacement: "...\nb", code: edit.CodeInvalidArgument},
+		{name: "the body of a stub", content: "def f():\n    a()\n    b()\n", old: "def f():\n    a()\n    b()", replacement: "def f():\n    ...", want: "def f():\n    ...\n"},
+		{name: "dots beside code", content: "a\nb\n", old: "a", replacement: "// wait ...\na2", want: "// wait ...\na2\nb\n"},
+		{name: "a comment without dots", content: "a\nb\n", old: "a\nb", replacement: "# both are gone", want: "# both are gone\n"},
 		{name: "omission inside a line passes", content: "a", old: "a", replacement: "f(\"(rest of code ...)\")", want: "f(\"(rest of code ...)\")"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -173,6 +179,15 @@ func TestGeminiWrite(t *testing.T) {
 		{name: "UTF-16", before: "\xff\xfea\x00", content: "bé", want: "\xff\xfeb\x00\xe9\x00"},
 		{name: "over something binary", before: "\x00\x01", content: "x", want: "x"},
 		{name: "omission", before: "old", content: "a\n// rest of code ...\n", code: edit.CodeInvalidArgument},
+		{name: "omission in other words", before: "one()\ntwo()\nthree()\n", content: "uno()\n# ... und so weiter\n", code: edit.CodeInvalidArgument},
+		{name: "dots that lose nothing", before: "one()\ntwo()\n", content: "one()\n# wait...\ntwo()\nthree()\n", want: "one()\n# wait...\ntwo()\nthree()\n"},
+		{name: "the notice of a part", before: "a\nb\n", content: "\nIMPORTANT: The file content has been truncated.\nStatus: Showing lines 1-1 of 3 total lines.\n\n--- FILE CONTENT (truncated) ---\na\n", code: edit.CodeInvalidArgument},
+		{name: "a cut line", before: "a long line\n", content: "a lo... [truncated]\n", code: edit.CodeInvalidArgument},
+		{name: "a file about notices", before: "x ... [truncated]\n", content: "y ... [truncated]\n", want: "y ... [truncated]\n"},
+		{name: "windows-1252", before: "caf\xe9 cr\xe8me\n", content: "thé\n", want: "th\xe9\n"},
+		{name: "shift_jis", before: "\x82\xb1\x82\xea\x82\xcd\x93\xfa\x96\x7b\x8c\xea\x82\xc5\x82\xb7\n", content: "日本\n", want: "\x93\xfa\x96\x7b\n"},
+		{name: "a character that the encoding lacks", before: "caf\xe9\n", content: "thé →\n", want: "thé →\n"},
+		{name: "another encoding declared", before: "caf\xe9\n", content: "# coding: utf-8\nthé\n", want: "# coding: utf-8\nthé\n"},
 		{name: "not UTF-8", before: "old", content: "\xff", code: edit.CodeInvalidArgument},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -183,7 +198,7 @@ func TestGeminiWrite(t *testing.T) {
 			if test.code != "" {
 				wantCode(t, err, test.code)
 				test.want = test.before
-			} else if err != nil || r.SHA256 != sha(test.want) {
+			} else if err != nil || r.SHA256 != sha(test.want) || strings.Contains(r.Text, "It is in UTF-8 now") != strings.Contains(test.name, "lacks") {
 				t.Errorf("got %+v and %v", r, err)
 			}
 			if got := b.content("f"); got != test.want || b.mode("f") != 0o751 {

@@ -29,6 +29,17 @@ func patchDiff(path, before, after string, existed bool) string {
 	return header + diff
 }
 
+// patchText returns bytes as patchDiff shows them: characters of another encoding, and bytes of none as \xNN.
+func patchText(raw []byte) string {
+	if utf8.Valid(raw) {
+		return textOf(raw)
+	}
+	if t, err := decode(raw); err == nil {
+		return printable(t.body)
+	}
+	return printable(textOf(raw))
+}
+
 // patchName ends a name that contains a blank, as GNU diff does, and quotes one that is not text on one line, as git
 // and patch read it.
 func patchName(path string) string {

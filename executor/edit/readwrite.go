@@ -164,7 +164,7 @@ func (e *Editor) writeAt(c Command, content string, start, end int) (Result, err
 	if err != nil {
 		return Result{}, err
 	}
-	if !utf8.Valid(f.data) {
+	if whole := c.exact && start == 0 && end == -1; !whole && !utf8.Valid(f.data) {
 		return Result{}, refuse(CodeUnsupported, "File could not be decoded as utf-8: %s", shown)
 	}
 	if c.exact {
@@ -202,7 +202,7 @@ func (e *Editor) writeExact(p place, f *file, content string, start, end int) (R
 	if err != nil {
 		return Result{}, err
 	}
-	r.Diff = patchDiff(p.shown, textOf(f.data), content, true)
+	r.Diff = patchDiff(p.shown, patchText(f.data), content, true)
 	return r, nil
 }
 
