@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/actiond/actiond/internal/files"
@@ -455,47 +456,115 @@ func rangeName(first, last int, path string) string {
 
 // once finds the only place of a replacement, as OpenHands' editors do.
 func once(p place, in scope, r Replacement) ([]change, error) {
-	text, old, replacement := in.view[in.start:in.end], lineFeeds(r.Old), r.New
+	text, old := in.view[in.start:in.end], lineFeeds(r.Old)
 	count, lines := occurrences(text, old)
 	if count == 0 {
-		// Models often get the white space around a passage wrong. Without it the passage must still match exactly once.
-		stripped := trimSpace(old)
-		if stripped == "" {
-			return nil, noMatch(in.view, old, in.name)
-		}
-		old = stripped
-		if p.dialect != OpenHandsV1 {
-			replacement = trimSpace(replacement)
-		}
-		if count, lines = occurrences(text, old); count == 0 {
-			return nil, noMatch(in.view, old, in.name)
-		}
-		if old == lineFeeds(replacement) {
-			return nil, sameStrings(replacement)
-		}
+		return onceStripped(p, in, old, r.New)
 	}
 	if count > 1 {
-		where := ""
-		if p.dialect != OpenHands { // clients compare its recorded answer word by word
-			where = whereabouts(in.view, old)
-		}
 		above := strings.Count(in.view[:in.start], "\n")
 		for i := range lines {
 			lines[i] += above
 		}
-		return nil, refuse(CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `%s` in lines %s. "+
-			"Please ensure it is unique.%s", old, list(lines), where)
+		return nil, severalMatches(p, in.view, old, lines, replaceEach(in.view, old, ""))
 	}
 	at := in.start + strings.Index(text, old)
-	return []change{{at, at + len(old), replacement}}, nil
+	return []change{{at, at + len(old), r.New}}, nil
 }
 
-// whereabouts returns a sentence that names the places of a text, "" for the empty text, which matches everywhere.
-func whereabouts(view, old string) string {
-	if old == "" {
-		return ""
+// onceStripped is once without the white space around a passage, which models often get wrong. The rest must match
+// exactly once, and not inside a longer line or word.
+func onceStripped(p place, in scope, old, replacement string) ([]change, error) {
+	stripped := trimSpace(old)
+	if stripped == "" {
+		return nil, noMatch(in.view, old, in.name)
 	}
-	return "\nIt begins at (line:column) " + places(view, replaceEach(view, old, ""), strings.Count(view, old)) + "."
+	if p.dialect != OpenHandsV1 {
+		replacement = trimSpace(replacement)
+	}
+	var found []change
+	inside := 0
+	for _, c := range replaceEach(in.view[in.start:in.end], stripped, replacement) {
+		c.start, c.end = c.start+in.start, c.end+in.start
+		if !fits(in.view, c.start, c.end, old) || p.dialect == OpenHandsV1 && indentsTwice(in.view, c, old) {
+			inside = cmp.Or(inside, 1+strings.Count(in.view[:c.start], "\n"))
+			continue
+		}
+		found = append(found, c)
+	}
+	switch {
+	case len(found) == 0 && inside > 0:
+		err := noMatch(in.view, stripped, in.name)
+		err.Message += fmt.Sprintf("\nLine %d has it without the white space around it, but inside a longer line or word, or with other indentation.", inside)
+		return nil, err
+	case len(found) == 0:
+		return nil, noMatch(in.view, stripped, in.name)
+	case stripped == lineFeeds(replacement):
+		return nil, sameStrings(replacement)
+	case len(found) > 1:
+		var lines []int
+		for _, at := range linesOf(in.view, found[:min(len(found), maxListedLines)]) {
+			if len(lines) == 0 || lines[len(lines)-1] != at.first {
+				lines = append(lines, at.first)
+			}
+		}
+		return nil, severalMatches(p, in.view, stripped, lines, found)
+	}
+	if p.dialect == OpenHandsV1 && strings.HasSuffix(replacement, "\n") {
+		found[0].end = pastLine(in.view, found[0].end, old)
+	}
+	return found, nil
+}
+
+func severalMatches(p place, view, old string, lines []int, found []change) *Error {
+	where := ""
+	if p.dialect != OpenHands && old != "" { // clients compare OpenHands' recorded answer word by word; the empty text is everywhere
+		where = whereabouts(view, found)
+	}
+	return refuse(CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `%s` in lines %s. "+
+		"Please ensure it is unique.%s", old, list(lines), where)
+}
+
+// fits reports whether a text that was found without the white space around it may stand at view[start:end]: where a
+// line end was left out, the line must begin or end, but for blanks; where other white space was, a word must.
+func fits(view string, start, end int, old string) bool {
+	inner := trimSpace(old)
+	head, tail, _ := strings.Cut(old, inner)
+	line := view[strings.LastIndexByte(view[:start], '\n')+1 : start]
+	rest, _, _ := strings.Cut(view[end:], "\n")
+	switch {
+	case strings.Contains(head, "\n") && trimSpace(line) != "", strings.Contains(tail, "\n") && trimSpace(rest) != "":
+		return false
+	}
+	return (head == "" || !joins(line, inner)) && (tail == "" || !joins(inner, rest))
+}
+
+// joins reports whether a word goes on from the end of a text to the beginning of another one.
+func joins(a, b string) bool {
+	isWord := func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) }
+	last, _ := utf8.DecodeLastRuneInString(a)
+	first, _ := utf8.DecodeRuneInString(b)
+	return isWord(last) && isWord(first)
+}
+
+// indentsTwice reports whether a replacement with its own indentation would come behind that of the line.
+func indentsTwice(view string, c change, old string) bool {
+	line := view[strings.LastIndexByte(view[:c.start], '\n')+1 : c.start]
+	return line != "" && trimSpace(line) == "" && indentation(c.text) != "" && indentation(old) != ""
+}
+
+// pastLine returns the offset after the line end behind a match of a text that ended in one and was searched without it.
+func pastLine(view string, end int, old string) int {
+	rest, _, ended := strings.Cut(view[end:], "\n")
+	if ended && strings.HasSuffix(strings.TrimRight(old, " \t"), "\n") && trimSpace(rest) == "" {
+		return end + len(rest) + 1
+	}
+	return end
+}
+
+// whereabouts returns a sentence that names the places of a text.
+func whereabouts(view string, found []change) string {
+	return "\nIt begins at (line:column) " + places(view, found, len(found)) + "."
 }
 
 func sameStrings(value string) *Error {
@@ -596,7 +665,7 @@ func counted(view string, r Replacement) ([]change, error) {
 		return nil, refuse(CodeNoMatch, "Expected %d occurrences but found %d", expected, count)
 	default:
 		return nil, refuse(CodeMultipleMatches, "Expected %d occurrences but found %d%s", expected, count,
-			whereabouts(view, old))
+			whereabouts(view, changes))
 	}
 }
 

@@ -229,9 +229,15 @@ func byTokens(view, old, replacement string) []change {
 	for at := 0; at < len(view) && work > 0 && len(changes) <= maxReplacements; {
 		end, looked := tokensAt(view, at, tokens)
 		work -= looked
-		if end > 0 {
-			changes = append(changes, change{at, end, indented(replacement, indentation(view[at:]))})
-			at = end
+		if end > 0 && fits(view, at+len(indentation(view[at:])), end, " "+old+" ") {
+			text := indented(replacement, indentation(view[at:]))
+			if strings.HasSuffix(text, "\n") && end == len(view) {
+				text = strings.TrimSuffix(text, "\n") // as [withoutLineEnd]
+			} else if strings.HasSuffix(text, "\n") {
+				end = pastLine(view, end, old)
+			}
+			changes = append(changes, change{at, end, text})
+			at = end - 1 // of the line that it ends
 		}
 		next := strings.IndexByte(view[at:], '\n')
 		if next < 0 {
@@ -249,12 +255,16 @@ func tokensAt(view string, start int, tokens []string) (end, looked int) {
 	at := start + len(indentation(view[start:]))
 	for i, token := range tokens {
 		if i > 0 {
+			last := at
 			for at < len(view) {
 				r, size := utf8.DecodeRuneInString(view[at:])
 				if !isSpace(r) {
 					break
 				}
 				at += size
+			}
+			if at == last && joins(tokens[i-1], token) {
+				return 0, at - start + 1
 			}
 		}
 		if !strings.HasPrefix(view[at:], token) {

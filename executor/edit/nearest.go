@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/actiond/actiond/internal/lazyregexp"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -76,8 +77,18 @@ func hint(view, old string) string {
 	return out.String()
 }
 
+var viewNumbers = lazyregexp.New(`(?m)^[ \t]*\d+(?:[|\t→]|: ?|  )`)
+
 // otherForm says where view has a text in another Unicode form, or with invisible characters.
 func otherForm(view, old string) string {
+	if strings.Contains(view+old, "\r") {
+		if above, _, found := strings.Cut(lineFeeds(view), lineFeeds(old)); found {
+			return fmt.Sprintf("The same text is on line %d with other line ends (CRLF or LF), which must be the same here.", 1+strings.Count(above, "\n"))
+		}
+	}
+	if bare := viewNumbers().ReplaceAllString(old, ""); bare != old && strings.Contains(view, trimSpace(bare)) && trimSpace(bare) != "" {
+		return "The file has this text without the line numbers, which are only those of a view. Send it without them."
+	}
 	if len(view) > maxOtherForm || isASCII(old) && isASCII(view) {
 		return ""
 	}

@@ -144,8 +144,7 @@ func onceExactly(p place, view string, r Replacement) ([]change, error) {
 	case count == 0:
 		return nil, noMatch(view, r.Old, p.shown)
 	case count > 1:
-		return nil, refuse(CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `%s` in lines %s. "+
-			"Please ensure it is unique.%s", r.Old, list(lines), whereabouts(view, r.Old))
+		return nil, severalMatches(p, view, r.Old, lines, replaceEach(view, r.Old, ""))
 	}
 	at := strings.Index(view, r.Old)
 	return []change{{at, at + len(r.Old), r.New}}, nil
