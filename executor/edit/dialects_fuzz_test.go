@@ -91,6 +91,7 @@ func FuzzPatch(f *testing.F) {
 		f.Add(seed, patchOf("*** Update File: f", "@@ a", " b", "-c", "+d", "*** Add File: g", "+x"))
 		f.Add(seed, patchOf("*** Update File: f", "*** Move to: d/g", "@@", "+a"))
 		f.Add(seed, patchOf("*** Delete File: f"))
+		f.Add(seed, "```\n"+patchOf("*** Update File: `f`", "--- a", "+++ b", "@@ -2,1 +2 @@ a", "@@ b", " c", "-a – b", "+x", `\ No`, "", "*** Add File: g", "", "+x", "")+"\n```")
 	}
 	f.Fuzz(func(t *testing.T, content, patch string) {
 		b := newBench(t, func(c *edit.Config) { c.StateDir = "" })

@@ -3,7 +3,12 @@ package edit
 import (
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/actiond/actiond/internal/lazyregexp"
 )
 
 const (
@@ -31,12 +36,17 @@ type patchFile struct {
 	hunks  []patchHunk
 }
 
+// verb returns the kind as errors name it.
+func (f patchFile) verb() string { return strings.Trim(f.kind, "*: ") }
+
 // patchHunk is a run of changed lines with their context.
 type patchHunk struct {
-	anchor string   // the line after which to search; "" for none
-	old    []string // context and removed lines, as the file should have them
-	edits  []lineEdit
-	atEnd  bool // the last of old is the last line of the file
+	anchors []string // the lines after which to search, the outermost first
+	line    int      // the line at which it begins, counted from 1, as the head of a unified diff says; 0 for none
+	old     []string // context and removed lines, as the file should have them
+	blank   int      // how many blank lines at the end of old may only separate it from what follows
+	edits   []lineEdit
+	atEnd   bool // the last of old is the last line of the file
 }
 
 // lineEdit replaces some old lines of a hunk, beginning with the line at.
@@ -51,11 +61,46 @@ type patchReader struct {
 	at    int
 }
 
+var (
+	patchFence = lazyregexp.New("^(?:```|~~~)\\w*$")
+	hereDoc    = lazyregexp.New(`^(?:apply_?patch\s*)?<<-?\s*["']?(\w+)["']?$`)
+	diffHead   = lazyregexp.New(`^-(\d+)(?:,\d+)? \+\d+(?:,\d+)?(?: @@|$)`)
+)
+
+// unwrap returns the lines of a patch without a code fence or a here-document around it, and without white space around
+// its markers.
+func unwrap(text string) []string {
+	lines := strings.Split(trimSpace(lineFeeds(text)), "\n")
+	for len(lines) > 1 {
+		first, last := trimSpace(lines[0]), trimSpace(lines[len(lines)-1])
+		word := hereDoc().FindStringSubmatch(first)
+		if word == nil && !patchFence().MatchString(first) {
+			break
+		}
+		if last == "```" || last == "~~~" || word != nil && last == word[1] {
+			lines = lines[:len(lines)-1]
+		}
+		lines = strings.Split(trimSpace(strings.Join(lines[1:], "\n")), "\n")
+	}
+	for i, line := range lines {
+		if strings.HasPrefix(line, "***") || i == len(lines)-1 {
+			lines[i] = trimSpaceRight(line)
+		}
+	}
+	if last := &lines[len(lines)-1]; trimSpace(*last) == endPatch {
+		*last = endPatch
+	}
+	return lines
+}
+
 // parsePatch parses a patch in the format of OpenAI's apply_patch without reading files. It fails with
 // CodeInvalidArgument.
 func parsePatch(text string) ([]patchFile, error) {
-	lines := strings.Split(trimSpace(lineFeeds(text)), "\n")
+	lines := unwrap(text)
 	switch {
+	case strings.HasPrefix(lines[0], "--- ") || strings.HasPrefix(lines[0], "diff "):
+		return nil, refuse(CodeInvalidArgument, "Invalid patch text: this is a unified diff. Begin with `%s` and `%spath` in place of the lines `---` and `+++`, "+
+			"and end with `%s`.", beginPatch, updateFile, endPatch)
 	case !strings.HasPrefix(lines[0], beginPatch):
 		return nil, refuse(CodeInvalidArgument, "Invalid patch text: it must begin with the line `%s`.", beginPatch)
 	case lines[len(lines)-1] != endPatch:
@@ -63,7 +108,7 @@ func parsePatch(text string) ([]patchFile, error) {
 	}
 	r := patchReader{lines: lines, at: 1}
 	var files []patchFile
-	for r.line() != endPatch {
+	for r.skipBlank(); r.line() != endPatch; r.skipBlank() {
 		file, err := r.file()
 		if err != nil {
 			return nil, err
@@ -83,12 +128,13 @@ func parsePatch(text string) ([]patchFile, error) {
 // it may have them.
 func PatchedFiles(patch string) (paths []string) {
 	for line := range strings.Lines(patch) {
+		line = strings.TrimSpace(line)
 		path, ok := strings.CutPrefix(line, updateFile)
 		if !ok {
 			path, ok = strings.CutPrefix(line, deleteFile)
 		}
 		if ok && len(paths) < maxPatchFiles {
-			paths = append(paths, strings.TrimSpace(path))
+			paths = append(paths, unquoted(path))
 		}
 	}
 	return paths
@@ -97,14 +143,30 @@ func PatchedFiles(patch string) (paths []string) {
 // line returns the next line. The last one is always endPatch.
 func (r *patchReader) line() string { return r.lines[r.at] }
 
-// word consumes a line with a prefix and returns the rest of the line without surrounding white space.
+// skipBlank skips blank lines before another line.
+func (r *patchReader) skipBlank() {
+	for trimSpace(r.line()) == "" {
+		r.at++
+	}
+}
+
+// word consumes a line with a prefix and returns the path behind it.
 func (r *patchReader) word(prefix string) (string, bool) {
-	rest, ok := strings.CutPrefix(r.line(), prefix)
+	rest, ok := strings.CutPrefix(trimSpace(r.line()), strings.TrimSpace(prefix))
 	if !ok {
 		return "", false
 	}
 	r.at++
-	return strings.TrimSpace(rest), true
+	return unquoted(rest), true
+}
+
+// unquoted returns a path without white space and quotes around it.
+func unquoted(path string) string {
+	path = strings.TrimSpace(path)
+	if n := len(path); n > 2 && path[0] == path[n-1] && strings.ContainsRune("\"'`", rune(path[0])) {
+		return path[1 : n-1]
+	}
+	return path
 }
 
 func (r *patchReader) file() (patchFile, error) {
@@ -144,22 +206,34 @@ func sectionEnds(line string) bool {
 
 func (r *patchReader) addedLines() ([]string, error) {
 	var added []string
-	for ; !sectionEnds(r.line()); r.at++ {
-		text, ok := strings.CutPrefix(r.line(), "+")
-		if !ok {
-			return nil, refuse(CodeInvalidArgument, "Invalid Add File Line: %s\nEvery line of a new file begins with `+`.", r.line())
+	blank := 0 // lines before the next one, which are not of the file if none follows
+	for ; !sectionEnds(trimSpace(r.line())); r.at++ {
+		line := r.line()
+		if strings.HasPrefix(line, `\ `) {
+			continue
 		}
-		added = append(added, text)
+		if line == "" {
+			blank++
+			continue
+		}
+		text, ok := strings.CutPrefix(line, "+")
+		if !ok {
+			return nil, refuse(CodeInvalidArgument, "Invalid Add File Line: %s\nEvery line of a new file begins with `+`.", line)
+		}
+		added = append(append(added, make([]string, blank)...), text)
+		blank = 0
 	}
 	return added, nil
 }
 
 func (r *patchReader) hunks() ([]patchHunk, error) {
 	var hunks []patchHunk
+	r.skipHeader()
 	for !sectionEnds(r.line()) {
 		h, marked := patchHunk{}, false
-		if anchor, ok := strings.CutPrefix(r.line(), "@@"); ok && (anchor == "" || anchor[0] == ' ') {
-			h.anchor, marked = strings.TrimPrefix(anchor, " "), true
+		for strings.HasPrefix(r.line(), "@@") && (!marked || len(h.anchors) > 0) {
+			h.mark(strings.TrimPrefix(r.line(), "@@"))
+			marked = true
 			r.at++
 		}
 		if !marked && len(hunks) > 0 {
@@ -171,6 +245,31 @@ func (r *patchReader) hunks() ([]patchHunk, error) {
 		hunks = append(hunks, h)
 	}
 	return hunks, nil
+}
+
+// skipHeader skips blank lines and the file names of a unified diff before the first hunk.
+func (r *patchReader) skipHeader() {
+	start := r.at
+	r.skipBlank()
+	if strings.HasPrefix(r.line(), "--- ") && strings.HasPrefix(r.lines[r.at+1], "+++ ") {
+		r.at += 2
+	}
+	if !strings.HasPrefix(r.line(), "@@") && !sectionEnds(r.line()) {
+		r.at = start
+	}
+}
+
+// mark reads the rest of a line with @@: an anchor, or the line numbers of a unified diff with or without one.
+func (h *patchHunk) mark(rest string) {
+	rest = strings.TrimPrefix(rest, " ")
+	if head := diffHead().FindStringSubmatch(trimSpace(rest)); head != nil {
+		h.line, _ = strconv.Atoi(head[1])
+		rest = strings.TrimPrefix(trimSpace(rest)[len(head[0]):], " ")
+	}
+	rest = strings.TrimSuffix(trimSpaceRight(rest), " @@")
+	if trimSpace(rest) != "" && trimSpace(rest) != "@@" {
+		h.anchors = append(h.anchors, rest)
+	}
 }
 
 // body reads the lines of a hunk.
@@ -187,6 +286,9 @@ func (r *patchReader) body(h *patchHunk) error {
 		if strings.HasPrefix(line, "@@") || sectionEnds(line) {
 			break
 		}
+		if strings.HasPrefix(line, `\ `) { // "\ No newline at end of file"
+			continue
+		}
 		if strings.HasPrefix(line, "***") {
 			return refuse(CodeInvalidArgument, "Invalid Line: %s", line)
 		}
@@ -196,9 +298,13 @@ func (r *patchReader) body(h *patchHunk) error {
 		}
 		if mark == ' ' {
 			h.old = append(h.old, text)
+			if h.blank++; trimSpace(text) != "" {
+				h.blank = 0
+			}
 			e = nil
 			continue
 		}
+		h.blank = 0
 		if mark != '+' && mark != '-' {
 			return refuse(CodeInvalidArgument, "Invalid Line: %s\nLines of a change begin with a space, `+` or `-`.", line)
 		}
@@ -261,29 +367,59 @@ func patched(path, view string, hunks []patchHunk) ([]change, error) {
 	return changes, nil
 }
 
-// find returns the line at which a hunk begins.
+// find returns the line at which a hunk begins. Blank lines at its end count as context if the file has them.
 func (h *patchHunk) find(path string, s *patchSearch, from int) (int, error) {
-	lines := s.forms[0]
-	anchored, err := h.seek(path, s, from)
-	if err != nil {
-		return 0, err
+	if h.blank == len(h.old) {
+		h.old, h.blank = nil, 0
 	}
+	at, err := h.findOld(path, s, from)
+	if err == nil || h.blank == 0 {
+		return at, err
+	}
+	shorter := *h
+	shorter.old, shorter.blank = h.old[:len(h.old)-h.blank], 0
+	if at, again := shorter.findOld(path, s, from); again == nil {
+		*h = shorter
+		return at, nil
+	}
+	return 0, err
+}
+
+func (h *patchHunk) findOld(path string, s *patchSearch, from int) (int, error) {
+	lines := s.forms[0]
+	anchored, missing := h.seek(s, from)
 	end, empty := len(lines), 0
 	if lines[end-1] == "" {
 		empty = 1 // the empty line after a final line end can be the last line of a hunk; most patches omit it
 	}
+	notFound := func() error {
+		return refuse(CodeNoMatch, "The line `@@ %s` of the patch does not occur in %s after line %d, and the lines below it do not occur exactly once.%s",
+			missing, path, from, hint(strings.Join(lines, "\n"), missing))
+	}
 	switch {
 	case len(h.old) == 0 && h.atEnd:
 		return end - empty, nil
+	case len(h.old) == 0 && missing != "":
+		return 0, notFound()
 	case len(h.old) == 0:
-		return anchored, nil
+		return max(anchored, min(h.line, end-empty)), nil
 	}
 	for at := end - len(h.old); h.atEnd && at >= max(from, end-empty-len(h.old)); at-- {
 		if s.find(at, at+len(h.old), h.old) >= 0 {
 			return at, nil
 		}
 	}
-	if at := s.find(anchored, end, h.old); at >= 0 {
+	if at := h.line - 1; at >= anchored && at+len(h.old) <= end && s.find(at, at+len(h.old), h.old) >= 0 {
+		return at, nil
+	}
+	at := s.find(anchored, end, h.old)
+	if sure := missing == "" && (h.line == 0 || len(h.anchors) > 0); at >= 0 && !sure && s.find(at+1, end, h.old) >= 0 {
+		if missing == "" {
+			return 0, refuse(CodeMultipleMatches, "The lines of the patch at line %d occur more than once in %s. Add context lines around them.", h.line, path)
+		}
+		return 0, notFound()
+	}
+	if at >= 0 {
 		return at, nil
 	}
 	what := "Invalid Context"
@@ -295,33 +431,71 @@ func (h *patchHunk) find(path string, s *patchSearch, from int) (int, error) {
 		what, anchored, context, path, anchored, hint(strings.Join(lines, "\n"), context))
 }
 
-// seek returns the line after which an anchor lets a hunk begin. An anchor above the current line keeps the position.
-func (h *patchHunk) seek(path string, s *patchSearch, from int) (int, error) {
-	if strings.TrimSpace(h.anchor) == "" {
-		return from, nil
+// seek returns the line after which the anchors let a hunk begin, and the first anchor that does not occur. An anchor
+// above the current line keeps the position, unless another anchor stands before it.
+func (h *patchHunk) seek(s *patchSearch, from int) (at int, missing string) {
+	lines := s.forms[0]
+	for i, anchor := range h.anchors {
+		want := []string{anchor}
+		if i == 0 && s.find(0, from, want) >= 0 {
+			continue
+		}
+		found := s.find(from, len(lines), want)
+		if found < 0 {
+			found = s.onlyPrefixed(from, trimSpace(anchor))
+		}
+		if found < 0 {
+			return from, anchor
+		}
+		from = found + 1
 	}
-	lines, anchor := s.forms[0], []string{h.anchor}
-	if s.find(0, from, anchor) >= 0 {
-		return from, nil
+	return from, ""
+}
+
+// onlyPrefixed returns the only line from a position on that begins with a text, white space aside, or -1.
+func (s *patchSearch) onlyPrefixed(from int, text string) int {
+	found := -1
+	for i, line := range s.forms[0][from:] {
+		if strings.HasPrefix(trimSpace(line), text) {
+			if found >= 0 {
+				return -1
+			}
+			found = from + i
+		}
 	}
-	if at := s.find(from, len(lines), anchor); at >= 0 {
-		return at + 1, nil
-	}
-	return 0, refuse(CodeNoMatch, "The line `@@ %s` of the patch does not occur in %s after line %d.%s",
-		h.anchor, path, from, hint(strings.Join(lines, "\n"), h.anchor))
+	s.left -= len(s.forms[0]) - from
+	return found
 }
 
 // patchSearch searches a file for the lines of a patch.
 type patchSearch struct {
-	forms [3][]string // the lines in each of lineForms; nil until first used
+	forms [4][]string // the lines in each of lineForms; nil until first used
 	left  int         // how many lines may still be compared
 }
 
-// lineForms lists the ways to compare lines: exactly, without trailing white space, without surrounding white space.
+// lineForms lists the ways to compare lines: exactly, without trailing white space, without surrounding white space, with
+// plain dashes, quotes and spaces.
 var lineForms = [...]func(string) string{
 	func(s string) string { return s },
 	trimSpaceRight,
 	trimSpace,
+	func(s string) string { return strings.Map(plain, trimSpace(s)) },
+}
+
+// plain maps typographic dashes, quotes and spaces to those of ASCII.
+func plain(r rune) rune {
+	switch {
+	case r < utf8.RuneSelf:
+	case unicode.Is(unicode.Pd, r) || r == '\u2212':
+		return '-'
+	case unicode.Is(unicode.Zs, r):
+		return ' '
+	case r >= '\u2018' && r <= '\u201b' || r == '\u2032':
+		return '\''
+	case r >= '\u201c' && r <= '\u201f' || r == '\u2033':
+		return '"'
+	}
+	return r
 }
 
 // find returns the position of lines in a range of the file, in the first form that matches, or -1.

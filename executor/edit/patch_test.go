@@ -28,6 +28,7 @@ func (b *bench) tree() map[string]string {
 func TestPatch(t *testing.T) {
 	t.Parallel()
 	const five = "a1\na2\na3\na4\na5\n"
+	const two = "class A:\n  def f():\n    return 1\n\nclass B:\n  def e():\n    return 1\n  def f():\n    return 1\n"
 	for _, test := range []struct {
 		name, before, patch string
 		want                string // file f afterwards; "" with a code
@@ -47,7 +48,36 @@ func TestPatch(t *testing.T) {
 		{name: "exact before near", before: "  b\nc\nb\nc\n", patch: patchOf("*** Update File: f", "@@", " b", "-c", "+d"), want: "  b\nc\nb\nd\n"},
 		{name: "anchor", before: "def g():\n  x\ndef f():\n  x\n", patch: patchOf("*** Update File: f", "@@ def f():", "-  x", "+  y"), want: "def g():\n  x\ndef f():\n  y\n"},
 		{name: "anchor without its indentation", before: "  def f():\n  x\n", patch: patchOf("*** Update File: f", "@@ def f():", "-  x", "+  y"), want: "  def f():\n  y\n"},
-		{name: "anchor that is not there", before: "def g():\n  x\n", patch: patchOf("*** Update File: f", "@@ def f():", "-  x", "+  y"), code: edit.CodeNoMatch, says: "`@@ def f():`"},
+		{name: "anchor that is not there", before: "def g():\n  x\ndef h():\n  x\n", patch: patchOf("*** Update File: f", "@@ def f():", "-  x", "+  y"), code: edit.CodeNoMatch, says: "`@@ def f():`"},
+		{name: "anchor that is not there, and lines that are once", before: "def g():\n  x\n", patch: patchOf("*** Update File: f", "@@ def f():", "-  x", "+  y"), want: "def g():\n  y\n"},
+		{name: "anchor that is not there, and only lines to add", before: "def g():\n", patch: patchOf("*** Update File: f", "@@ def f():", "+  y"), code: edit.CodeNoMatch},
+		{name: "the beginning of an anchor", before: two, patch: patchOf("*** Update File: f", "@@ class B", "@@ def f(", "-    return 1", "+    return 2"), want: strings.Replace(two, "class B:\n  def e():\n    return 1\n  def f():\n    return 1", "class B:\n  def e():\n    return 1\n  def f():\n    return 2", 1)},
+		{name: "stacked anchors", before: two, patch: patchOf("*** Update File: f", "@@ class B:", "@@   def f():", "-    return 1", "+    return 2"), want: strings.Replace(two, "class B:\n  def e():\n    return 1\n  def f():\n    return 1", "class B:\n  def e():\n    return 1\n  def f():\n    return 2", 1)},
+		{name: "stacked anchors and a bare one", before: two, patch: patchOf("*** Update File: f", "@@ class B:", "@@", "-    return 1", "+    return 2"), want: strings.Replace(two, "class B:\n  def e():\n    return 1", "class B:\n  def e():\n    return 2", 1)},
+		{name: "stacked anchors, one missing", before: two, patch: patchOf("*** Update File: f", "@@ class C:", "@@   def f():", "-    return 1", "+    return 2"), code: edit.CodeNoMatch, says: "`@@ class C:`"},
+		{name: "closed anchor", before: two, patch: patchOf("*** Update File: f", "@@ class B: @@", "-    return 1", "+    return 2"), want: strings.Replace(two, "class B:\n  def e():\n    return 1", "class B:\n  def e():\n    return 2", 1)},
+		{name: "numbers of a unified diff", before: two, patch: patchOf("*** Update File: f", "@@ -7,1 +7,1 @@", "-    return 1", "+    return 2"), want: strings.Replace(two, "class B:\n  def e():\n    return 1", "class B:\n  def e():\n    return 2", 1)},
+		{name: "wrong numbers, and lines that are once", before: five, patch: patchOf("*** Update File: f", "@@ -1,2 +1,2 @@", " a3", "-a4", "+A4"), want: "a1\na2\na3\nA4\na5\n"},
+		{name: "wrong numbers, and lines that are twice", before: two, patch: patchOf("*** Update File: f", "@@ -2 +2 @@", "-    return 1", "+    return 2"), code: edit.CodeMultipleMatches, says: "occur more than once"},
+		{name: "numbers and a heading", before: two, patch: patchOf("*** Update File: f", "@@ -1,1 +1,1 @@ class B:", "-    return 1", "+    return 2"), want: strings.Replace(two, "class B:\n  def e():\n    return 1", "class B:\n  def e():\n    return 2", 1)},
+		{name: "numbers of lines to add", before: five, patch: patchOf("*** Update File: f", "@@ -2,0 +3 @@", "+x"), want: "a1\na2\nx\na3\na4\na5\n"},
+		{name: "names of a unified diff", before: five, patch: patchOf("*** Update File: f", "--- a/f", "+++ b/f", "@@ -2 +2 @@", "-a2", "+A2"), want: "a1\nA2\na3\na4\na5\n"},
+		{name: "a removed line that looks like a name", before: "-- a\nb\n", patch: patchOf("*** Update File: f", "--- a", "+++ c", " b"), want: "++ c\nb\n"},
+		{name: "no newline at end of file", before: "a\nb", patch: patchOf("*** Update File: f", "@@", " a", "-b", `\ No newline at end of file`, "+c", `\ No newline at end of file`), want: "a\nc"},
+		{name: "blank lines around sections", before: five, patch: patchOf("", "*** Update File: f", "", "@@ a1", "-a2", "+A2", " a3", "", "@@", "-a5", "+A5", "", ""), want: "a1\nA2\na3\na4\nA5\n"},
+		{name: "a blank line at the end that the file has", before: "a\n\nb\na\nb\n", patch: patchOf("*** Update File: f", "@@", "-a", "+A", ""), want: "A\n\nb\na\nb\n"},
+		{name: "a blank line behind lines to add", before: five, patch: patchOf("*** Update File: f", "@@ a2", "+x", ""), want: "a1\na2\nx\na3\na4\na5\n"},
+		{name: "padded markers", before: five, patch: "\n *** Begin Patch  \n*** Update File: f  \n@@\n-a5\n+A5\n*** End of File \n  *** End Patch ", want: "a1\na2\na3\na4\nA5\n"},
+		{name: "a quoted path", before: five, patch: patchOf("*** Update File: `f`", "@@", "-a5", "+A5"), want: "a1\na2\na3\na4\nA5\n"},
+		{name: "fence", before: five, patch: "```diff\n" + patchOf("*** Update File: f", "@@", "-a5", "+A5") + "\n```", want: "a1\na2\na3\na4\nA5\n"},
+		{name: "open fence", before: five, patch: "```\n" + patchOf("*** Update File: f", "@@", "-a5", "+A5"), want: "a1\na2\na3\na4\nA5\n"},
+		{name: "here-document", before: five, patch: "apply_patch <<'EOF'\n" + patchOf("*** Update File: f", "@@", "-a5", "+A5") + "\nEOF\n", want: "a1\na2\na3\na4\nA5\n"},
+		{name: "here-document in a fence", before: five, patch: "```bash\napply_patch << \"PATCH\"\n" + patchOf("*** Update File: f", "@@", "-a5", "+A5") + "\nPATCH\n```", want: "a1\na2\na3\na4\nA5\n"},
+		{name: "a command with more", before: five, patch: "cd / && apply_patch <<'EOF'\n" + patchOf("*** Update File: f", "@@", "-a5", "+A5") + "\nEOF\n", code: edit.CodeInvalidArgument},
+		{name: "a unified diff", before: five, patch: "--- a/f\n+++ b/f\n@@ -5 +5 @@\n-a5\n+A5\n", code: edit.CodeInvalidArgument, says: "this is a unified diff"},
+		{name: "dashes", before: "a – b\nc — d\n", patch: patchOf("*** Update File: f", "@@", "-a - b", "+a - B", " c - d"), want: "a - B\nc — d\n"},
+		{name: "quotes and spaces", before: "say “hi”\u00a0it’s\nc\n", patch: patchOf("*** Update File: f", "@@", "-say \"hi\" it's", "+x"), want: "x\nc\n"},
+		{name: "exact before typographic", before: "a – b\na - b\n", patch: patchOf("*** Update File: f", "@@", "-a - b", "+x"), want: "a – b\nx\n"},
 		{name: "at the end", before: "x\na\nx", patch: patchOf("*** Update File: f", "@@", " x", "+y", "*** End of File"), want: "x\na\nx\ny"},
 		{name: "at the end, with a line end", before: "x\na\nx\n", patch: patchOf("*** Update File: f", "@@", " x", "+y", "*** End of File"), want: "x\na\nx\ny\n"},
 		{name: "at the end, with an empty line", before: "x\n\na\nx\n\n", patch: patchOf("*** Update File: f", "@@", "-x", "+y", " ", "*** End of File"), want: "x\n\na\ny\n\n"},
@@ -78,7 +108,7 @@ func TestPatch(t *testing.T) {
 		{name: "an old line without its sign", before: "a", patch: patchOf("*** Update File: f", "@@", "x"), code: edit.CodeInvalidArgument, says: "Invalid Line: x"},
 		{name: "stars", before: "a", patch: patchOf("*** Update File: f", "@@", " a", "*** x"), code: edit.CodeInvalidArgument, says: "Invalid Line: *** x"},
 		{name: "nothing in the section", before: "a", patch: patchOf("*** Update File: f", "@@", "@@", "-a"), code: edit.CodeInvalidArgument, says: "Nothing in this section"},
-		{name: "missing", before: "a", patch: patchOf("*** Update File: g", "@@", "-a"), code: edit.CodeFileNotFound, says: "Missing File: g"},
+		{name: "missing", before: "a", patch: patchOf("*** Update File: g", "@@", "-a"), code: edit.CodeFileNotFound, says: "Update File Error: Missing File: g"},
 		{name: "missing, to be deleted", before: "a", patch: patchOf("*** Delete File: g"), code: edit.CodeFileNotFound, says: "Delete File Error: Missing File: g"},
 		{name: "there already", before: "a", patch: patchOf("*** Add File: f", "+x"), code: edit.CodeAlreadyExists},
 		{name: "twice", before: "a", patch: patchOf("*** Add File: g", "+x", "*** Add File: ./g", "+y"), code: edit.CodeInvalidArgument, says: "Add File Error: Duplicate Path: ./g"},
@@ -134,6 +164,17 @@ func TestPatchIsBounded(t *testing.T) {
 	wantCode(t, err, edit.CodeTooLarge)
 	if b.content("f") != content {
 		t.Error("the file was changed")
+	}
+}
+
+// Blank lines behind an added file are not part of it, and those inside are.
+func TestPatchAddsBlankLines(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.write("f", "a\n", 0o644)
+	_, err := b.Patch(b.dir, patchOf("*** Add File: g", "+a", "", "", "+b", "", "*** Delete File: f", "", "  *** Add File: h", "+x", ""))
+	if err != nil || b.content("g") != "a\n\n\nb\n" || b.content("h") != "x\n" || b.names() != "g h" {
+		t.Errorf("got %v, %q", err, b.tree())
 	}
 }
 

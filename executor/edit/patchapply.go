@@ -99,8 +99,7 @@ func (e *Editor) enterPatch(dir string, files []patchFile) (steps []*patchStep, 
 		}
 		touched := s.touched()
 		if slices.ContainsFunc(touched, func(name string) bool { return seen[name] }) {
-			return nil, leave, refuse(CodeInvalidArgument, "%s Error: Duplicate Path: %s",
-				strings.TrimSuffix(strings.TrimPrefix(f.kind, "*** "), ": "), f.path)
+			return nil, leave, refuse(CodeInvalidArgument, "%s Error: Duplicate Path: %s", f.verb(), f.path)
 		}
 		for _, name := range touched {
 			seen[name], names[name] = true, true
@@ -219,7 +218,7 @@ func (e *Editor) prepare(s *patchStep) error {
 		s.after = []byte(s.newView)
 		return nil
 	case !s.from.exists():
-		return refuse(CodeFileNotFound, "Delete File Error: Missing File: %s", s.path)
+		return refuse(CodeFileNotFound, "%s Error: Missing File: %s", s.verb(), s.path)
 	case s.from.isDir():
 		return refuse(CodeIsDirectory, "The path %s is a directory. A patch changes files.", s.path)
 	case s.to.exists():
