@@ -23,8 +23,8 @@ type Workspace interface {
 	Earlier() uint64
 	// Unfinished reports whether the end of a process broke off a restore or a bisect.
 	Unfinished() bool
-	// Await waits for the first state.
-	Await(ctx context.Context)
+	// Await waits for the first state. It reports whether that is known, or will never be.
+	Await(ctx context.Context) bool
 	// Living reports whether processes of the agent are known to live.
 	Living() bool
 	// Left reports whether processes of the agent live that were started before an action began. sure says that no
@@ -74,8 +74,8 @@ const (
 	// sureTime is how long no action may have run before an action, so that processes that were started since belong to
 	// that action.
 	sureTime = 20 * time.Millisecond
-	// settleTime is how long an action that asks for its changes waits for the first state.
-	settleTime = 5 * time.Second
+	// settleTime is how long requests wait for the first state, and all changes together for that and its contents.
+	settleTime = 10 * time.Second
 	// maxWith bounds the actions that are named as having run during another one.
 	maxWith = 1000
 )
@@ -85,11 +85,17 @@ type effects struct {
 	workspace Workspace // nil where no directory is followed
 	journal   *journal.Journal
 
-	mu    sync.Mutex
-	first uint64    // the first state that was known
-	last  uint64    // the state of the last step
-	open  []*effect // those that began and did not end
-	idle  time.Time // when the last effect ended
+	mu     sync.Mutex
+	first  uint64            // the first state that was known
+	listed bool              // it is known, or will never be
+	kept   bool              // and its contents are kept, or nothing waits for them any longer
+	asked  time.Time         // when the first work that may change files waited for it
+	quiet  []*journal.Action // the first ones, if they changed nothing and ended before it: it is theirs, too
+	early  bool              // other work began before it
+
+	last uint64    // the state of the last step
+	open []*effect // those that began and did not end
+	idle time.Time // when the last effect ended
 
 	holder string        // holdRestore or holdBisect, which keeps actions from beginning; "" for neither
 	freed  chan struct{} // closed at the end of the holder; nil without one
@@ -108,6 +114,8 @@ type effect struct {
 	sure    bool     // no action ran just before
 	left    bool     // processes of earlier actions lived at the beginning
 	overlap bool     // another effect was open meanwhile
+	reads   bool     // it changes nothing, and waits for no state
+	early   bool     // it began before the first state was known, and may have changed something
 	with    []uint64 // the numbers of the actions of those others
 }
 
@@ -118,11 +126,16 @@ func newEffects(workspace Workspace, j *journal.Journal) *effects {
 	return &effects{workspace: workspace, journal: j}
 }
 
-// begin takes the state before an action that has its turn. It waits for a restore; the error is the cause of the end
-// of ctx.
+// begin takes the state before an action that has its turn. It waits for a restore, and unless it only reads for
+// the first state and its contents; the error is the cause of the end of ctx.
 func (e *effects) begin(ctx context.Context, f *effect) error {
 	if e.workspace == nil {
 		return nil
+	}
+	if !f.reads && ctx.Err() == nil {
+		if f.early = !e.settle(ctx, true); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 	}
 	if err := e.lock(ctx); err != nil {
 		return err
@@ -130,6 +143,8 @@ func (e *effects) begin(ctx context.Context, f *effect) error {
 	defer e.mu.Unlock()
 	f.begun = time.Now()
 	f.before = e.step()
+	f.early = f.early && f.before == 0
+	e.early = e.early || f.early
 	f.left = e.workspace.Living()
 	f.sure = len(e.open) == 0 && f.begun.Sub(e.idle) > sureTime
 	for _, other := range e.open {
@@ -184,6 +199,12 @@ func (e *effects) reached(now uint64) {
 		return
 	}
 	e.first = now
+	for _, a := range e.quiet {
+		if !e.early {
+			a.SetEffect(journal.EffectNone, now)
+		}
+	}
+	e.quiet = nil
 	if earlier := e.workspace.Earlier(); earlier != 0 {
 		if c := e.workspace.Compare(earlier, now, ""); !c.None() {
 			e.note(api.CauseOffline, now, c)
@@ -207,10 +228,13 @@ func (e *effects) end(f *effect, asked bool) (c *api.Changes, effect journal.Eff
 	now, exact := e.workspace.Step()
 	e.reached(now)
 	known := now != 0 && f.before != 0
-	if !asked && (!known || now == f.before) {
-		return nil, effectOf(true, known && exact), now
+	if !asked && !f.early && (!known || now == f.before) {
+		return nil, effectOf(true, known && exact || f.reads && !known), now
 	}
 	c = e.workspace.Compare(f.before, now, "")
+	if f.early {
+		c.Why = api.WhyEarly
+	}
 	c.Action = f.n
 	effect = effectOf(c.None(), c.Exact)
 	none := known && c.None()
@@ -278,9 +302,6 @@ func (r *Run) begin(ctx context.Context) error {
 // takeBefore takes the state before the action, once.
 func (r *Run) takeBefore(ctx context.Context) error {
 	e := r.m.effects
-	if e.workspace != nil && r.call.Request.Changes != "" {
-		r.m.settle(ctx)
-	}
 	if r.effect != nil {
 		return nil
 	}
@@ -290,6 +311,7 @@ func (r *Run) takeBefore(ctx context.Context) error {
 		return nil
 	}
 	r.own.n = r.action.N()
+	r.own.reads = r.call.Request.Changes == "" && !api.MayChange(r.call.Request.Action)
 	if err := e.begin(ctx, &r.own); err != nil {
 		return err
 	}
@@ -323,6 +345,9 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 	}
 	c, effect, state := e.end(r.effect, asked != "")
 	r.action.SetEffect(effect, state)
+	if state == 0 && effect == journal.EffectNone {
+		e.wait(r.action)
+	}
 	if c == nil {
 		return
 	}
@@ -338,6 +363,18 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 		r.m.AddLines(c, r.effect.before, state)
 	}
 	r.changes = c
+}
+
+// wait has an action that changed nothing get the first state, unless others change files before that is known.
+func (e *effects) wait(a *journal.Action) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.first == 0 && len(e.quiet) < maxWith:
+		e.quiet = append(e.quiet, a)
+	case e.first != 0 && !e.early:
+		a.SetEffect(journal.EffectNone, e.first)
+	}
 }
 
 // AddLines adds the lines of text files to changes between two states.
@@ -398,7 +435,7 @@ func (m *Manager) Beside(ctx context.Context, kind string, asked bool, work func
 	}
 	err := work()
 	c, _, state := e.end(f, asked)
-	if c != nil && state != 0 && !c.None() {
+	if c != nil && (state != 0 && !c.None() || f.early) {
 		e.note(kind, state, c)
 	}
 	return c, err
@@ -489,7 +526,7 @@ func (m *Manager) ChangeLog(before uint64, limit int) (entries []api.ChangeEntry
 		}
 		for _, record := range page {
 			before = record.Seq
-			if r, err := api.DecodeChangeRecord(record.Data); err == nil && !r.Changes.None() {
+			if r, err := api.DecodeChangeRecord(record.Data); err == nil && (!r.Changes.None() || r.Changes.Why == api.WhyEarly) {
 				entries = append(entries, entry(record, r))
 			}
 		}

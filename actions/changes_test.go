@@ -13,6 +13,7 @@ import (
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // fakeWorkspace has a file more with each change.
@@ -25,6 +26,7 @@ type fakeWorkspace struct {
 	inexact bool
 	left    bool // a process lives that is older than all actions
 	unknown bool
+	listing chan struct{} // closed once the first state is known; nil if it always is
 }
 
 func (w *fakeWorkspace) change() {
@@ -33,12 +35,25 @@ func (w *fakeWorkspace) change() {
 	w.changes++
 }
 
-func (w *fakeWorkspace) After(recorded uint64)     { w.from = recorded + 1 }
-func (w *fakeWorkspace) Earlier() uint64           { return 0 }
-func (w *fakeWorkspace) Unfinished() bool          { return false }
-func (w *fakeWorkspace) Await(context.Context)     {}
+func (w *fakeWorkspace) After(recorded uint64) { w.from = recorded + 1 }
+func (w *fakeWorkspace) Earlier() uint64       { return 0 }
+func (w *fakeWorkspace) Unfinished() bool      { return false }
+
+func (w *fakeWorkspace) Await(ctx context.Context) bool {
+	if w.listing != nil {
+		select {
+		case <-w.listing:
+		case <-ctx.Done():
+		}
+	}
+	return w.listing == nil || channel.Closed(w.listing)
+}
 func (w *fakeWorkspace) Living() bool              { return false }
 func (w *fakeWorkspace) Left(time.Time, bool) bool { return w.left }
+
+func (w *fakeWorkspace) NoUndo() string                { return "" }
+func (w *fakeWorkspace) Capture(context.Context) error { return nil }
+func (w *fakeWorkspace) Pins() []api.Pin               { return nil }
 
 func (w *fakeWorkspace) Diff(c *api.Changes, from, to uint64) {
 	c.Paths = append(c.Paths, api.ChangedPath{Op: "created", Path: "a", Diff: fmt.Sprint(from, to)})
@@ -47,7 +62,7 @@ func (w *fakeWorkspace) Diff(c *api.Changes, from, to uint64) {
 func (w *fakeWorkspace) Step() (n uint64, exact bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.unknown {
+	if w.unknown || w.listing != nil && !channel.Closed(w.listing) {
 		return 0, false
 	}
 	return w.from + w.changes, !w.inexact

@@ -19,7 +19,7 @@ const restoreTime = 10 * time.Second
 func (m *Manager) canUndo(ctx context.Context) error {
 	why := "the server follows no changes, see --changes"
 	if w := m.effects.workspace; w != nil {
-		m.settle(ctx)
+		m.effects.settle(ctx, false)
 		why = w.NoUndo()
 	}
 	if why != "" {
@@ -92,6 +92,9 @@ func (m *Manager) around(n uint64) (before, after uint64, err error) {
 		if a, err := m.cfg.Journal.Lookup(info.ID); err == nil && a != nil {
 			if record, ok := a.Changed(); ok {
 				if r, err := api.DecodeChangeRecord(record.Data); err == nil {
+					if r.Changes.Why == api.WhyEarly {
+						return 0, 0, errEarly(&n)
+					}
 					before, _ := api.StateNumber(r.Changes.Before)
 					return before, record.State, nil
 				}
@@ -104,6 +107,15 @@ func (m *Manager) around(n uint64) (before, after uint64, err error) {
 	return 0, 0, api.NotFound(fmt.Sprintf("What the action %d changed is not known: it did not end, or its state is not kept", n))
 }
 
+// errEarly refuses to take back an action, nil for an upload, whose changes are not known.
+func errEarly(n *uint64) *api.Error {
+	what := "the last upload"
+	if n != nil {
+		what = fmt.Sprintf("the action %d", *n)
+	}
+	return api.NotFound(fmt.Sprintf("What %s changed cannot be taken back: it began %s", what, api.WhyEarly))
+}
+
 // undoable are the causes of changes that a client asked for.
 var undoable = []string{api.CauseAction, api.CauseUpload, api.CauseRestore}
 
@@ -114,6 +126,9 @@ func (m *Manager) BeforeLast() (uint64, error) {
 		entries, next := m.ChangeLog(before, logPage)
 		for _, entry := range entries {
 			if slices.Contains(undoable, entry.Cause) {
+				if entry.Why == api.WhyEarly {
+					return 0, errEarly(entry.N)
+				}
 				n, _ := api.StateNumber(entry.Before)
 				return n, nil
 			}
@@ -204,17 +219,32 @@ func (m *Manager) capture(ctx context.Context, limit time.Duration) {
 	_ = m.effects.workspace.Capture(limited)
 }
 
-// settle waits for the first state, for a while.
-func (m *Manager) settle(ctx context.Context) {
-	m.effects.mu.Lock()
-	known := m.effects.first != 0
-	m.effects.mu.Unlock()
-	if known {
-		return
+// settle waits for the first state, and reports whether it is known or will never be. Before changes it waits for the
+// contents too, but no longer than all changes together.
+func (e *effects) settle(ctx context.Context, changes bool) bool {
+	e.mu.Lock()
+	settled, limit := e.listed, settleTime
+	if changes {
+		if settled = e.kept; e.asked.IsZero() {
+			e.asked = time.Now()
+		}
+		limit -= time.Since(e.asked)
 	}
-	limited, cancel := context.WithTimeout(ctx, settleTime)
+	e.mu.Unlock()
+	if settled {
+		return true
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	m.effects.workspace.Await(limited)
+	known := e.workspace.Await(limited)
+	if known && changes {
+		_ = e.workspace.Capture(limited) // a restore names what is not kept in time
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.listed = e.listed || known
+	e.kept = e.kept || known && changes && ctx.Err() == nil
+	return known
 }
 
 // restored records the changes by a restore, nil after an error.

@@ -35,7 +35,7 @@ func (m *Manager) WatchChanges(ctx context.Context, w Watching) error {
 	if e.workspace == nil {
 		return errNoPresent()
 	}
-	m.settle(ctx)
+	e.settle(ctx, false)
 	sent := time.Now()
 	for first := true; ; first = false {
 		now, moved := e.look(first)

@@ -66,6 +66,21 @@ func decodeChanges(raw jsontext.Value) (string, error) {
 	return word, nil
 }
 
+// MayChange reports whether an action, nil for others, may change files of the workspace.
+func MayChange(a Action) bool {
+	switch a := a.(type) {
+	case ReadAction, GlobAction, GrepAction, ListAction, InvalidAction:
+		return false
+	case EditAction:
+		return a.Command != "view"
+	case RunAction:
+		a.Common = Common{}
+		return a != ReadyCheck
+	case ExecAction, IPythonAction, WriteAction, MCPAction, BrowseAction, BrowseInteractiveAction:
+	}
+	return true
+}
+
 // Changes are the net changes of the workspace from one of its states to another one.
 type Changes struct {
 	// Action is the number of the action that is asked for; 0 for none.
@@ -223,6 +238,9 @@ func StateNumber(name string) (n uint64, ok bool) {
 	n, err := strconv.ParseUint(digits, 10, 63)
 	return n, err == nil && n > 0
 }
+
+// WhyEarly is why the changes by an action are not known that did not wait any longer for the first list of the workspace.
+const WhyEarly = "before the workspace was known"
 
 // DecodeChanges decodes the JSON of Changes.
 func DecodeChanges(data []byte) (*Changes, error) {

@@ -31,6 +31,9 @@ type RunAction struct {
 	Common
 }
 
+// ReadyCheck is the command by which drivers find out that a sandbox carries out commands.
+var ReadyCheck = RunAction{Command: "true", Blocking: true, Hidden: true}
+
 // Directory is the path of a directory. The empty one is encoded as null.
 type Directory string
 

@@ -328,13 +328,14 @@ func (w *Workspace) close() {
 	}
 }
 
-// Await waits for the first state.
-func (w *Workspace) Await(ctx context.Context) {
+// Await waits for the first state. It reports whether that is known, or will never be.
+func (w *Workspace) Await(ctx context.Context) bool {
 	w.Begin()
 	select {
 	case <-w.first:
 	case <-ctx.Done():
 	}
+	return channel.Closed(w.first)
 }
 
 // Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not

@@ -58,6 +58,9 @@ func (s *Server) withChanges(h http.Header, c *call, run *actions.Run, body []by
 	parts = [][]byte{body}
 	switch {
 	case c.Request.Changes == "":
+		if early := run.Changes(); early != nil && early.Why == api.WhyEarly {
+			h.Set(api.ChangesHeader, early.Header()) // nothing else would say that it cannot be taken back
+		}
 	case c.inHeader:
 		h.Set(api.ChangesHeader, changesOf(run).Header())
 	default:

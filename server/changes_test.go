@@ -23,13 +23,14 @@ type fakeWorkspace struct {
 	answer            api.Changes
 }
 
-func (w *fakeWorkspace) After(uint64)              {}
-func (w *fakeWorkspace) Earlier() uint64           { return 0 }
-func (w *fakeWorkspace) Unfinished() bool          { return false }
-func (w *fakeWorkspace) Await(context.Context)     {}
-func (w *fakeWorkspace) Step() (uint64, bool)      { return 3, true }
-func (w *fakeWorkspace) Living() bool              { return false }
-func (w *fakeWorkspace) Left(time.Time, bool) bool { return false }
+func (w *fakeWorkspace) After(uint64)                  {}
+func (w *fakeWorkspace) Earlier() uint64               { return 0 }
+func (w *fakeWorkspace) Unfinished() bool              { return false }
+func (w *fakeWorkspace) Await(context.Context) bool    { return true }
+func (w *fakeWorkspace) Capture(context.Context) error { return nil }
+func (w *fakeWorkspace) Step() (uint64, bool)          { return 3, true }
+func (w *fakeWorkspace) Living() bool                  { return false }
+func (w *fakeWorkspace) Left(time.Time, bool) bool     { return false }
 func (w *fakeWorkspace) Diff(c *api.Changes, _, _ uint64) {
 	c.Truncated = true
 }

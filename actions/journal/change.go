@@ -56,12 +56,15 @@ func (a *Action) Change(state uint64, data []byte) {
 }
 
 // SetEffect says whether the action changed anything, and the number of the state that it left, 0 where that is not known. Both are
-// recorded with the end.
+// recorded with the end; after it the state alone is.
 func (a *Action) SetEffect(e Effect, after uint64) {
 	a.j.mu.Lock()
 	defer a.j.mu.Unlock()
 	a.effect, a.left = e, after
 	a.j.lastState = max(a.j.lastState, after)
+	if a.state.Ended() && !a.gone && after > 0 {
+		a.record(appendRecord(a.j.buf[:0], record{kind: kindAfter, n: a.n, inner: int64(after)}, nil)) //nolint:gosec // it counts from 1
+	}
 }
 
 // Changed returns the changes by the action; false where they are not kept.

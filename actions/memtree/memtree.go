@@ -102,10 +102,11 @@ func (t *Tree) Unfinished() bool {
 }
 
 // Await is of actions.Workspace.
-func (t *Tree) Await(context.Context) {
+func (t *Tree) Await(context.Context) bool {
 	if t.First != nil {
 		t.First()
 	}
+	return true
 }
 
 // Living is of actions.Workspace.

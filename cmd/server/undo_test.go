@@ -74,6 +74,39 @@ func TestUndo(t *testing.T) {
 	}
 }
 
+// The first command of a sandbox comes back, also that of a server that was started again. The check of the driver waits for nothing, and
+// the state after it is the first one.
+func TestUndoAtOnce(t *testing.T) { //nolint:tparallel // one after the other
+	t.Parallel()
+	state, work := t.TempDir(), t.TempDir()
+	const dirs, each = 20, 100
+	for i := range dirs * each {
+		testhelp.WriteFile(t, filepath.Join(work, fmt.Sprint("d", i%dirs), fmt.Sprint("f", i)), fmt.Sprint(i), 0o644)
+	}
+	for _, tt := range []struct{ name, since string }{{"first", "1"}, {"again", "4"}} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, address := serveForTest(t, "--state-dir", state, "--working-dir", work, "--changes", "undo")
+			c := callerOf(t, address)
+			c.send("POST", "/execute_action", nil, `{"action": {"action": "run", "args": {"command": "true", "blocking": true, "hidden": true}}}`)
+			if status, _, body := c.send("POST", "/v1/actions", nil, `{"action": {"action": "run", "args": {"command": "rm -rf d*", "blocking": true}}}`); status != http.StatusOK {
+				t.Fatalf("got status %d, %s", status, body)
+			}
+			var since api.Changes
+			if c.get("/v1/changes?since="+tt.since, &since); since.Counts.Deleted != dirs*(each+1) || !since.Exact {
+				t.Errorf("since the check: got %+v", since.Counts)
+			}
+			if r := c.restore(`{"last": true}`); r.RefusedCount > 0 || r.Counts.Created != dirs*(each+1) {
+				t.Errorf("got %+v, %d refused", r.Counts, r.RefusedCount)
+			}
+			c.sh("true")
+			since = api.Changes{}
+			if c.get("/v1/changes?since="+tt.since, &since); said(&since) != "" && said(&since) != "during" {
+				t.Errorf("got %q", said(&since))
+			}
+		})
+	}
+}
+
 // A discard brings back what the action destroyed at once, though it came just before from elsewhere.
 func TestDiscardAtOnce(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func (Agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error
 	if key == "" {
 		return awaitReady(ctx, c)
 	}
-	o, err := c.Do(ctx, api.Request{Action: api.RunAction{Command: "true", Blocking: true, Hidden: true}})
+	o, err := c.Do(ctx, api.Request{Action: api.ReadyCheck})
 	if err != nil {
 		return err
 	}
