@@ -17,6 +17,9 @@ type Error struct {
 	Errors string
 	// Fault is the file that the refusal is about; zero for other refusals.
 	Fault Fault
+	// Code is a word for programs, such as "stopped", and Reason says why a sandbox ended; both
+	// may be "". The legacy protocol has neither.
+	Code, Reason string
 }
 
 // Fault is the error of a file.
@@ -78,19 +81,24 @@ type Refusal struct {
 	// Errors lists the errors in the body or the query, as texts, or the error of a file,
 	// as a [Fault]; it is empty, and not null, for other problems.
 	Errors []any `json:"errors"`
+	// Code is a word for programs; "" where there is none, and for the error of a file, which has its own.
+	Code string `json:"code,omitzero"`
+	// Reason is why the sandbox ended, such as "deadline", or "".
+	Reason string `json:"reason,omitzero"`
 	// ID finds the failure in the server's log; "" for a refusal.
 	ID string `json:"id,omitzero"`
 }
 
 // NewRefusal returns the body for an error, and the id of its entry in the log.
 func NewRefusal(e *Error, id string) Refusal {
+	body := Refusal{Detail: e.Detail, Errors: []any{}, Code: e.Code, Reason: e.Reason, ID: id}
 	switch {
 	case e.Errors != "":
-		return Refusal{Detail: e.Errors, Errors: []any{e.Errors}, ID: id}
+		body.Detail, body.Errors = e.Errors, []any{e.Errors}
 	case e.Fault != Fault{}:
-		return Refusal{Detail: e.Detail, Errors: []any{e.Fault}, ID: id}
+		body.Errors = []any{e.Fault}
 	}
-	return Refusal{Detail: e.Detail, Errors: []any{}, ID: id}
+	return body
 }
 
 // EncodeRefusal returns the JSON body of a refusal on a route at path, or of a failure that

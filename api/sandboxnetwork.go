@@ -93,6 +93,8 @@ type NetworkSecret struct {
 type NetworkUnapplied struct {
 	Detail string `json:"detail"`
 	Errors []any  `json:"errors"`
+	// Code is "egress_down".
+	Code string `json:"code"`
 	// Applied is false.
 	Applied    bool  `json:"applied"`
 	Generation int64 `json:"generation"`

@@ -71,6 +71,7 @@ func details(info container.InspectResponse) *sandbox.Details {
 	d := &sandbox.Details{ImageID: info.Image}
 	if state := info.State; state != nil {
 		d.ExitCode, d.OutOfMemory = state.ExitCode, state.OOMKilled
+		d.Removing = state.Status == container.StateRemoving || state.Status == container.StateDead
 		d.Started, d.Ended = when(state.StartedAt), when(state.FinishedAt)
 	}
 	user, allowRoot := "", false

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -45,6 +46,7 @@ type directory struct {
 	changes  int               // that were reported
 	looked   time.Time         // the last look began
 	failed   error             // of that look
+	ends     []end             // the last ones, the eldest first
 }
 
 // entry is a sandbox and the connections to it.
@@ -59,6 +61,7 @@ type entry struct {
 	sandbox *sandbox.Sandbox
 	fresh   time.Time // of the last look; zero: it has changed since
 	key     string    // once it was needed
+	end     string    // why it ended or is about to; "": not known
 }
 
 func newDirectory(d sandbox.Driver) *directory {
@@ -142,7 +145,7 @@ func (d *directory) look(ctx context.Context) error {
 	}
 	defer func() { <-d.looking }()
 	d.mu.Lock()
-	looked, failed, changes := d.looked, d.failed, d.changes
+	looked, failed, changes, before := d.looked, d.failed, d.changes, maps.Clone(d.entries)
 	d.mu.Unlock()
 	if looked.After(came) || failed != nil && time.Since(looked) < holdOff {
 		return failed
@@ -172,13 +175,9 @@ func (d *directory) look(ctx context.Context) error {
 		d.entry(s).update(s, changes == d.changes)
 	}
 	d.complete = changes == d.changes
-	if !d.complete {
-		return nil
-	}
-	for id, s := range d.entries {
-		if !there[id] {
-			s.closeIdle()
-			delete(d.entries, id)
+	for id, e := range before { // those that came meanwhile may be in no list yet
+		if !there[id] && d.entries[id] == e {
+			d.drop(e, "")
 		}
 	}
 	return nil
@@ -190,7 +189,7 @@ func (d *directory) entry(s *sandbox.Sandbox) *entry {
 		if old.current().Instance == s.Instance {
 			return old
 		}
-		old.closeIdle()
+		d.drop(old, "")
 	}
 	made := newEntry(s)
 	d.entries[s.ID] = made
@@ -226,9 +225,11 @@ func (e *dialError) Unwrap() error { return e.err }
 // put records a sandbox that the gateway has created or changed.
 func (d *directory) put(s *sandbox.Sandbox) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.changes++
-	d.entry(s).update(s, true)
+	e := d.entry(s)
+	e.update(s, true)
+	d.mu.Unlock()
+	_, _ = e.sessionKey() // while it can be read: its end is for those with the key
 }
 
 // forget removes a sandbox that no longer exists.
@@ -236,9 +237,8 @@ func (d *directory) forget(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changes++
-	if s := d.entries[id]; s != nil {
-		s.closeIdle()
-		delete(d.entries, id)
+	if e := d.entries[id]; e != nil {
+		d.drop(e, sandbox.EndRemoved)
 	}
 }
 
@@ -265,7 +265,11 @@ func (d *directory) watch(ctx context.Context, watcher sandbox.Watcher, log *slo
 		begun := time.Now()
 		err := watcher.Events(ctx, func(e sandbox.Event) error {
 			d.changed(e.ID)
-			if e.What == "die" {
+			switch e.What {
+			case "stop": // after it died
+				d.note(e.ID, sandbox.EndStopped)
+			case "die":
+				d.keepKey(e.ID)
 				log.InfoContext(ctx, "a sandbox ended", "sandbox", e.ID, "name", e.Name, "status", e.Code)
 			}
 			return nil
@@ -279,6 +283,16 @@ func (d *directory) watch(ctx context.Context, watcher sandbox.Watcher, log *slo
 		}
 		log.WarnContext(ctx, "cannot watch the sandboxes", "error", err, "next", wait)
 		_ = channel.Sleep(ctx, wait) // the loop ends then
+	}
+}
+
+// keepKey reads the session key of a sandbox that ended.
+func (d *directory) keepKey(id string) {
+	d.mu.Lock()
+	e := d.entries[id]
+	d.mu.Unlock()
+	if e != nil {
+		_, _ = e.sessionKey() // without it, only the operator learns of the end
 	}
 }
 
@@ -310,10 +324,13 @@ func (s *entry) isFresh() bool {
 	return time.Since(s.fresh) < staleTime
 }
 
-func (s *entry) update(sandbox *sandbox.Sandbox, fresh bool) {
+func (s *entry) update(now *sandbox.Sandbox, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sandbox = sandbox
+	s.sandbox = now
+	if now.State != sandbox.Stopped && now.State != sandbox.Gone && s.end != sandbox.EndRemoved {
+		s.end = ""
+	}
 	s.fresh = time.Time{}
 	if fresh {
 		s.fresh = time.Now()

@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/httpserver"
@@ -29,13 +31,19 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 			Detail: "Internal server error: the gateway's log says more under " + id,
 		}
 	}
+	answered := *refusal
+	answered.Code = cmp.Or(refusal.Code, strings.ReplaceAll(strings.ToLower(http.StatusText(refusal.Status)), " ", "_"))
+	path := r.URL.Path
+	if native(r) && refusal.Status != http.StatusUnauthorized { // which has OAuth's form
+		path = "/v1/"
+	}
 	switch refusal.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", api.Challenge(refusal))
 	}
-	httpserver.WriteBody(w, refusal.Status, httpserver.JSON, api.EncodeRefusal(refusal, r.URL.Path, id))
+	httpserver.WriteBody(w, refusal.Status, httpserver.JSON, api.EncodeRefusal(&answered, path, id))
 }
 
 // refusalOf returns the refusal for an error, or nil for a fault of the gateway.
@@ -46,28 +54,35 @@ func refusalOf(ctx context.Context, err error) *api.Error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	_, lifeless := errors.AsType[*sandbox.StartError](err)
 	var status int
+	code := ""
 	switch {
 	case is(errStopping):
-		return &api.Error{Status: http.StatusServiceUnavailable, Detail: errStopping.Error()}
+		return unavailable("stopping", "%v", errStopping)
 	case ctx.Err() != nil && (is(ctx.Err()) || is(context.Cause(ctx))):
 		return &api.Error{
 			Status: httpserver.ClientGone,
 			Detail: "The client closed the connection before the response",
 		}
-	case is(sandbox.ErrUnknown), is(sandbox.ErrEgress):
-		status = http.StatusServiceUnavailable
+	case is(sandbox.ErrUnknown):
+		status, code = http.StatusServiceUnavailable, "unreachable"
+	case is(sandbox.ErrEgress):
+		status, code = http.StatusServiceUnavailable, "egress_down"
 	case is(sandbox.ErrNotFound):
 		status = http.StatusNotFound
-	case is(sandbox.ErrConflict), is(sandbox.ErrClaimed), is(sandbox.ErrAmbiguous), is(sandbox.ErrUnsupported):
+	case is(sandbox.ErrUnsupported):
+		status, code = http.StatusConflict, "unsupported"
+	case is(sandbox.ErrConflict), is(sandbox.ErrClaimed), is(sandbox.ErrAmbiguous):
 		status = http.StatusConflict
 	case is(sandbox.ErrQuota):
 		status = http.StatusTooManyRequests
-	case is(sandbox.ErrInvalid), is(sandbox.ErrNoImage), is(sandbox.ErrNoNetwork), lifeless:
+	case lifeless:
+		status, code = http.StatusUnprocessableEntity, "start_failed"
+	case is(sandbox.ErrInvalid), is(sandbox.ErrNoImage), is(sandbox.ErrNoNetwork):
 		status = http.StatusUnprocessableEntity
 	default:
 		return nil
 	}
-	return &api.Error{Status: status, Detail: err.Error()}
+	return &api.Error{Status: status, Detail: err.Error(), Code: code}
 }
 
 // refuse returns a refusal with a status.
@@ -75,10 +90,15 @@ func refuse(status int, format string, args ...any) error {
 	return &api.Error{Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
+// coded returns a refusal with a word for programs and a status.
+func coded(code string, status int, format string, args ...any) *api.Error {
+	return &api.Error{Status: status, Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
 // unavailable returns a refusal with status 503. Clients send the request again, so no
 // part of it may have been done.
-func unavailable(format string, args ...any) error {
-	return refuse(http.StatusServiceUnavailable, format, args...)
+func unavailable(code, format string, args ...any) *api.Error {
+	return coded(code, http.StatusServiceUnavailable, format, args...)
 }
 
 // writeJSON answers with a value of package api.

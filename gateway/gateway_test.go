@@ -278,7 +278,7 @@ func TestBodiesSayJSON(t *testing.T) {
 	for _, sent := range []string{"", "application/x-www-form-urlencoded", "text/plain"} {
 		for route, body := range map[string]string{"/v1/sandboxes": `{"image":"debian"}`, one + "/renew": `{"ttl_seconds":60}`, one + "/ports/{port}/url": `{"ttl_seconds":60}`} {
 			path := strings.NewReplacer("{id}", s.ID, "{port}", "8080").Replace(route)
-			want(t, h.ask(t, "POST", route, path, body, "Content-Type", sent), 422, `{"detail":"header.Content-Type: must be application/json, got \"`+sent+`\"","errors":["header.Content-Type: must be application/json, got \"`+sent+`\""]}`)
+			want(t, h.ask(t, "POST", route, path, body, "Content-Type", sent), 422, `{"detail":"header.Content-Type: must be application/json, got \"`+sent+`\"","errors":["header.Content-Type: must be application/json, got \"`+sent+`\""],"code":"unprocessable_entity"}`)
 		}
 		want(t, h.ask(t, "POST", "/start", "/start", `{"image":"debian","session_id":"s"}`, "Content-Type", sent), 200, "runtime_id")
 	}
@@ -330,8 +330,8 @@ func TestLife(t *testing.T) {
 		want(t, h.ask(t, "POST", one+"/"+step.verb, at+"/"+step.verb, ""), step.status, step.text)
 	}
 	want(t, h.ask(t, "DELETE", one, at, ""), 204, "")
-	for _, id := range []string{s.ID, s.ID[:4], "build", "..%2f" + s.ID} {
-		want(t, h.ask(t, "GET", one, "/v1/sandboxes/"+id, ""), 404, "no such sandbox")
+	for id, status := range map[string]int{s.ID: 410, s.ID[:4]: 404, "build": 410, "..%2f" + s.ID: 404} {
+		want(t, h.ask(t, "GET", one, "/v1/sandboxes/"+id, ""), status, map[int]string{404: "no such sandbox", 410: "it was removed"}[status])
 	}
 	want(t, h.ask(t, "DELETE", one, at, ""), 404, "no such sandbox")
 	if left := h.engine.States(); len(left) > 0 {
@@ -410,7 +410,7 @@ func TestKeys(t *testing.T) {
 		{"A with both keys", "/sandboxes/" + a.ID + "/x", "", a.SessionKey, b.SessionKey, 403},
 		{"A with an empty one", "/sandboxes/" + a.ID + "/x", theKey, "", " ", 403},
 		{"none with A's", "/sandboxes/" + free.ID + "/x", "", a.SessionKey, "", 403},
-		{"none with its own", "/sandboxes/" + free.ID + "/x", "", free.SessionKey, "", 403},
+		{"none with its own", "/sandboxes/" + free.ID + "/x", "", free.SessionKey, "", 404},
 		{"none with the gateway's", "/sandboxes/" + free.ID + "/x", theKey, "", "", 404},
 		{"no id with A's", "/sandboxes/" + a.ID + "x/x", "", a.SessionKey, "", 403},
 		{"no id with the gateway's", "/sandboxes/x/x", theKey, "", "", 404},
@@ -581,6 +581,20 @@ func (h *fixture) through(t *testing.T, id, method, path string, header ...strin
 	r.Header.Set(api.GatewayKeyHeader, theKey)
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// request sends a request with keys, of which each may be "".
+func (h *fixture) request(t *testing.T, method, path, operator, session string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
+	for name, key := range map[string]string{api.GatewayKeyHeader: operator, api.KeyHeader: session} {
+		if key != "" {
+			r.Header.Set(name, key)
+		}
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

@@ -69,7 +69,7 @@ func badPolicy(at string, err error) error {
 // networked calls do with the sandbox in the path, and the driver's ability to keep its policy.
 func (g *Gateway) networked(r *http.Request, do func(able sandbox.Networker, s *sandbox.Sandbox) error) error {
 	return sandbox.With(g.cfg.Driver, "keep network policies", func(able sandbox.Networker) error {
-		s, err := g.one(r.Context(), r.PathValue("id"))
+		s, err := g.asked(r)
 		if err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ func (g *Gateway) setNetwork(w http.ResponseWriter, r *http.Request, change func
 		w.Header().Set("Retry-After", "1")
 		return writeJSON(w, http.StatusServiceUnavailable, api.NetworkUnapplied{
 			Detail: "the network policy is stored, and applies once the egress proxy answers; until then the network is closed: " + n.Problem,
-			Errors: []any{}, Generation: n.Generation,
+			Errors: []any{}, Code: "egress_down", Generation: n.Generation,
 		})
 	})
 }

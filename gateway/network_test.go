@@ -337,7 +337,7 @@ func TestEgressDown(t *testing.T) {
 	k.down = true
 	for method, body := range map[string]string{"PUT": `{"mode":"no-network"}`, "PATCH": `{"mode":"no-network"}`} { // one finds it stored
 		w := h.ask(t, method, networkRoute, "/v1/sandboxes/"+id+"/network", body)
-		want(t, w, 503, `"errors":[],"applied":false,"generation":2}`)
+		want(t, w, 503, `"errors":[],"code":"egress_down","applied":false,"generation":2}`)
 		want(t, w, 503, "is stored, and applies once the egress proxy answers")
 		if w.Header().Get("Retry-After") != "1" {
 			t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
@@ -443,7 +443,7 @@ func TestAttackPolicyOfAnother(t *testing.T) {
 				{api.GatewayKeyHeader, "", "Authorization", "Bearer " + a.SessionKey},
 				{api.GatewayKeyHeader, a.SessionKey},
 			} {
-				if code, got := h.network(t, method, id, body, header...); code != 403 || got != `{"detail":"Invalid API Key","errors":[]}` {
+				if code, got := h.network(t, method, id, body, header...); code != 403 || got != `{"detail":"Invalid API Key","errors":[],"code":"forbidden"}` {
 					t.Errorf("%s %s with %q: %d %s", method, id, header, code, got)
 				}
 			}

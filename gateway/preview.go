@@ -294,7 +294,7 @@ func (g *Gateway) signPreview(w http.ResponseWriter, r *http.Request) error {
 	if life <= 0 || life > maxPreview {
 		return refuse(http.StatusBadRequest, "ttl_seconds must be from 1 to %d", maxPreview/time.Second)
 	}
-	s, err := g.one(r.Context(), r.PathValue("id"))
+	s, err := g.asked(r)
 	if err != nil {
 		return err
 	}

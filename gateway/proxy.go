@@ -80,7 +80,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 
 // forward sends a request to a sandbox that takes requests.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, proxy *httputil.ReverseProxy, d *destination) error {
-	if err := takesRequests(d.to.current()); err != nil {
+	if err := g.takesRequests(r, d.to); err != nil {
 		return err
 	}
 	ctx := context.WithValue(r.Context(), destinationKey{}, d)
@@ -93,8 +93,18 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, proxy *httputi
 
 // admitTo returns the sandbox of an id or a name for a request with a key of it: the
 // gateway's, or one of the sessions. Other clients do not learn whether the sandbox
-// exists.
+// exists, or existed.
 func (g *Gateway) admitTo(r *http.Request, id string, operator bool, sessions []string) (*entry, error) {
+	to, err := g.admitToLiving(r, id, operator, sessions)
+	if (errors.Is(err, errForbidden) || errors.Is(err, sandbox.ErrNotFound)) && native(r) {
+		if ended := g.known.ended(id, operator, sessions); ended != nil {
+			return nil, ended
+		}
+	}
+	return to, err
+}
+
+func (g *Gateway) admitToLiving(r *http.Request, id string, operator bool, sessions []string) (*entry, error) {
 	if !operator && len(sessions) != 1 {
 		return nil, errForbidden
 	}
@@ -142,18 +152,17 @@ func leadsUp(path string) bool {
 }
 
 // takesRequests returns nil for a sandbox in a state in which it may answer requests.
-func takesRequests(s *sandbox.Sandbox) error {
-	switch s.State {
+func (g *Gateway) takesRequests(r *http.Request, to *entry) error {
+	switch s := to.current(); s.State {
 	case sandbox.Ready, sandbox.Busy, sandbox.Idle, sandbox.Unknown: // the last may be reached
 		return nil
 	case sandbox.Paused:
-		return unavailable("Sandbox %s is paused; resume it", s.ID)
-	case sandbox.Stopped:
-		return unavailable("Sandbox %s is stopped; start it", s.ID)
-	case sandbox.Gone:
-		return errNoSandbox(s.ID)
+		return unavailable("paused", "Sandbox %s is paused; resume it", s.ID)
+	case sandbox.Stopped, sandbox.Gone:
+		return g.over(r, to)
+	default:
+		return unavailable("starting", "Sandbox %s is %s", s.ID, s.State)
 	}
-	return unavailable("Sandbox %s is %s", s.ID, s.State)
 }
 
 // destinationKey is the key of a destination in a context.
@@ -287,15 +296,21 @@ func (g *Gateway) notPassed(r *http.Request, err error) error {
 	if _, unsent := errors.AsType[*dialError](err); unsent {
 		g.known.changed(s.ID)
 		now, findErr := g.known.find(ctx, s.ID, true)
-		if findErr != nil {
+		ended := g.known.ended(s.ID, true, nil)
+		switch {
+		case findErr != nil && ended != nil && native(r):
+			return ended
+		case findErr != nil:
 			return findErr
+		case s.Overdue(time.Now()) != "" && native(r): // its platform will say so in a moment
+			return errEnded(s.ID, sandbox.EndDeadline)
 		}
-		if stateErr := takesRequests(now.current()); stateErr != nil {
+		if stateErr := g.takesRequests(r, now); stateErr != nil {
 			return stateErr
 		}
-		return refuse(http.StatusBadGateway, "Sandbox %s cannot be reached, nothing was sent: %v", s.ID, err)
+		return coded("unreachable", http.StatusBadGateway, "Sandbox %s cannot be reached, nothing was sent: %v", s.ID, err)
 	}
-	return refuse(http.StatusBadGateway, "Sandbox %s sent no valid answer, the outcome is unknown: %.256v", s.ID, err)
+	return coded("no_answer", http.StatusBadGateway, "Sandbox %s sent no valid answer, the outcome is unknown: %.256v", s.ID, err)
 }
 
 // copySize is that of httputil, which allocates a buffer for each answer.

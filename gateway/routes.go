@@ -61,7 +61,7 @@ func (g *Gateway) router() http.Handler {
 	previewHost := httpserver.Answer(g.previewHost, g.fail)
 	split := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.preview.has(r.Host) {
-			r.Pattern = "preview"
+			r.Pattern = previewPattern
 			previewHost.ServeHTTP(w, r)
 			return
 		}
@@ -81,6 +81,9 @@ func (g *Gateway) protocol() httpserver.Protocol {
 	return httpserver.Protocol{Fail: g.fail, Refuse: refuse, CheckQuery: api.CheckQuery}
 }
 
+// previewPattern is the pattern of requests to preview hosts.
+const previewPattern = "preview"
+
 // errForbidden does not say which key was wrong, or whether its sandbox exists.
 var errForbidden = &api.Error{Status: http.StatusForbidden, Detail: "Invalid API Key"}
 
@@ -89,13 +92,19 @@ func (g *Gateway) authenticate(routes []httpserver.Route) func(http.Handler) htt
 	open := httpserver.IsOpen(routes)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			operator, _, err := g.keys(r)
+			operator, sessions, err := g.keys(r)
 			if operator {
 				httpserver.Trust(r)
 			} else {
 				w.Header().Set("Connection", "close") // an unauthenticated client does not keep a connection
 				if !open(r) {
-					g.fail(w, r, cmp.Or(err, error(errForbidden)))
+					err = cmp.Or(err, error(errForbidden))
+					path, below := strings.CutPrefix(r.URL.Path, "/v1/sandboxes/")
+					id, _, _ := strings.Cut(path, "/")
+					if ended := g.known.ended(id, false, sessions); below && ended != nil {
+						err = ended
+					}
+					g.fail(w, r, err)
 					return
 				}
 			}

@@ -255,8 +255,25 @@ func (g *Gateway) one(ctx context.Context, ref string) (*sandbox.Sandbox, error)
 	return s, nil
 }
 
+// asked is one for the path of a request, and says of a sandbox that ended why.
+func (g *Gateway) asked(r *http.Request) (*sandbox.Sandbox, error) {
+	ref := r.PathValue("id")
+	s, err := g.one(r.Context(), ref)
+	if !errors.Is(err, sandbox.ErrNotFound) {
+		return s, err
+	}
+	if known, _, _ := g.known.known(ref); known != nil {
+		g.known.changed(known.current().ID)
+		_, _ = g.known.find(r.Context(), ref, true) // notices the end
+	}
+	if ended := g.known.ended(ref, true, nil); ended != nil {
+		return nil, ended
+	}
+	return nil, err
+}
+
 func (g *Gateway) getSandbox(w http.ResponseWriter, r *http.Request) error {
-	s, err := g.one(r.Context(), r.PathValue("id"))
+	s, err := g.asked(r)
 	if err != nil {
 		return err
 	}
@@ -276,7 +293,9 @@ func (g *Gateway) deleteSandbox(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) remove(ctx context.Context, s *sandbox.Sandbox) error {
+	g.known.note(s.ID, sandbox.EndRemoved)
 	if err := g.cfg.Driver.Delete(ctx, s); err != nil {
+		g.known.note(s.ID, "")
 		return err
 	}
 	g.known.forget(s.ID)
@@ -326,7 +345,7 @@ type work func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error
 
 // onOne does work on the sandbox in the path and answers with it.
 func (g *Gateway) onOne(w http.ResponseWriter, r *http.Request, done string, do work) error {
-	s, err := g.one(r.Context(), r.PathValue("id"))
+	s, err := g.asked(r)
 	if err != nil {
 		return err
 	}

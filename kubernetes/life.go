@@ -209,7 +209,7 @@ func (d *Driver) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Deta
 		return nil, err
 	}
 	details := &sandbox.Details{
-		Instance: string(pod.UID), Network: cmp.Or(pod.Labels[labelNetwork], "default"), LostProtection: lost(pod),
+		Instance: string(pod.UID), Removing: pod.DeletionTimestamp != nil, Network: cmp.Or(pod.Labels[labelNetwork], "default"), LostProtection: lost(pod),
 		WorkDir: argument(pod, "--working-dir"),
 	}
 	if pod.Labels[labelNetwork] == networkPolicy && s.Pool == "" {

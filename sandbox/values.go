@@ -68,6 +68,7 @@ type Details struct {
 	Started, Ended   time.Time // zero: not yet
 	ExitCode         int       // of the server, where it ended
 	OutOfMemory      bool      // the memory limit ended a process in it
+	Removing         bool      // the platform is removing it
 	Network          string
 	Names            string   // as Network.Names; "" without a network policy
 	Addresses        []string // in its networks
@@ -81,6 +82,40 @@ type Details struct {
 	LostProtection   []string // compared with the defaults
 	GainedProtection []string
 	Server           string // SHA-256 of the server in it
+}
+
+// Why a sandbox ended.
+const (
+	EndDeadline = "deadline" // its time was up
+	EndIdle     = "idle"     // it was idle for longer than its limit
+	EndMemory   = "memory"   // its memory limit ended its server
+	EndKilled   = "killed"   // its server was killed
+	EndFailed   = "failed"   // its server failed
+	EndRemoved  = "removed"  // a caller removed it
+	EndStopped  = "stopped"  // it was stopped, or ended by itself
+)
+
+// killed is the exit code of a program that SIGKILL ended.
+const killed = 137
+
+// End returns why a sandbox ended that is stopped or gone, as far as its platform knows.
+// A server that no caller stopped ends with 0 at a limit alone.
+func (d *Details) End(s *Sandbox, now time.Time) string {
+	switch {
+	case s.Overdue(now) != "":
+		return EndDeadline
+	case d.Removing:
+		return EndRemoved
+	case d.ExitCode == killed && d.OutOfMemory:
+		return EndMemory
+	case d.ExitCode == killed:
+		return EndKilled
+	case d.ExitCode != 0, s.State == Gone && d.Ended.IsZero():
+		return EndFailed
+	case s.IdleLimit > 0 && !d.Ended.IsZero():
+		return EndIdle
+	}
+	return EndStopped
 }
 
 // Network is the network of a sandbox that has a policy.

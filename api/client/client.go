@@ -75,9 +75,11 @@ type StatusError struct {
 	Status int
 	// Detail is the server's message, or "".
 	Detail string
-	// Code is the error of a file, a word of ErrorCode in openapi.yaml, or "" for other
-	// errors.
+	// Code is a word for programs: the error of a file, of ErrorCode in openapi.yaml, or one
+	// of the table in docs/reference/gateway.md; or "".
 	Code string
+	// Reason says why the sandbox ended, such as "deadline"; or "".
+	Reason string
 }
 
 // maxDetail bounds the part of a detail that an error's text quotes, in bytes.
@@ -632,13 +634,15 @@ func refusal(status int, body []byte) *StatusError {
 	var said struct {
 		Detail     string          `json:"detail"`
 		Errors     json.RawMessage `json:"errors"`
+		Code       string          `json:"code"`
+		Reason     string          `json:"reason"`
 		Status     string          `json:"status"`
 		WaitingFor string          `json:"waiting_for"`
 	}
 	if err := json.Unmarshal(body, &said); err != nil {
 		return &StatusError{Status: status, Detail: strings.TrimSpace(string(body))}
 	}
-	e := &StatusError{Status: status, Detail: said.Detail}
+	e := &StatusError{Status: status, Detail: said.Detail, Code: said.Code, Reason: said.Reason}
 	var text string // the legacy protocol's
 	var faults []api.Fault
 	switch {

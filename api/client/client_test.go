@@ -274,6 +274,7 @@ func TestStatusError(t *testing.T) {
 		{"errors", 422, `{"detail":"Invalid","errors":"body: x"}`, client.StatusError{Status: 422, Detail: "Invalid: body: x"}, "422 Unprocessable Entity: Invalid: body: x"},
 		{"errors of a body", 422, `{"detail":"Invalid","errors":["Invalid"]}`, client.StatusError{Status: 422, Detail: "Invalid"}, "422 Unprocessable Entity: Invalid"},
 		{"a file", 403, `{"detail":"f: permission denied","errors":[{"code":"permission_denied","path":"/f","errno":"EACCES"}]}`, client.StatusError{Status: 403, Detail: "f: permission denied", Code: "permission_denied"}, "403 Forbidden: f: permission denied"},
+		{"an end", 410, `{"detail":"It ended","errors":[],"code":"ended","reason":"deadline"}`, client.StatusError{Status: 410, Detail: "It ended", Code: "ended", Reason: "deadline"}, "410 Gone: It ended"},
 		{"starting", 503, `{"status":"starting","waiting_for":"the shell"}`, client.StatusError{Status: 503, Detail: "starting, waiting for the shell"}, "503 Service Unavailable: starting, waiting for the shell"},
 		{"text", 500, "out of order\n", client.StatusError{Status: 500, Detail: "out of order"}, "500 Internal Server Error: out of order"},
 		{"nothing", 500, "", client.StatusError{Status: 500}, "500 Internal Server Error"},

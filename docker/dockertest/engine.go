@@ -191,6 +191,15 @@ func (e *Engine) Kill(name string, outOfMemory bool) {
 	}
 }
 
+// End ends a container as if its processes had ended by themselves.
+func (e *Engine) End(name string, status int) {
+	e.Lock()
+	defer e.Unlock()
+	if c := e.find(name); c != nil {
+		e.end(c, status)
+	}
+}
+
 // RunDir returns the directory of the host that is mounted for the server's socket.
 func (c *Container) RunDir() string { return c.mount("/run/actiond") }
 
