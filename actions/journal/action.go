@@ -1,6 +1,9 @@
 package journal
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"slices"
 	"time"
 )
@@ -312,7 +315,7 @@ func (a *Action) wake() {
 }
 
 // Result returns the result of an action that ended, nil where none is known. The error
-// says that it is no longer kept.
+// says that it is no longer kept. An action whose result is damaged is Unknown from then on.
 func (a *Action) Result() ([]byte, error) {
 	a.j.mu.Lock()
 	if !a.state.Ended() || !a.hasResult {
@@ -327,5 +330,20 @@ func (a *Action) Result() ([]byte, error) {
 	}
 	defer r.Close()
 	_, result, err := readPayload(r, at.at)
+	if errors.Is(err, errDamaged) || errors.Is(err, io.EOF) {
+		a.j.mu.Lock()
+		defer a.j.mu.Unlock()
+		a.j.note = damageNote(at.segment.name, at.at)
+		if !a.gone {
+			a.move(Unknown)
+		}
+		a.hasResult, a.resultSize, a.outcome = false, 0, 0
+		return nil, nil
+	}
 	return result, err
+}
+
+// damageNote says where a journal is damaged.
+func damageNote(name string, at int64) string {
+	return fmt.Sprintf("the journal is damaged: %s cannot be read from byte %d on", name, at)
 }

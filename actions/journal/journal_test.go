@@ -568,6 +568,32 @@ func TestDamage(t *testing.T) {
 			t.Errorf("got %.50s", got)
 		}
 	})
+	t.Run("result", func(t *testing.T) { // of which the start reads the header alone
+		t.Parallel()
+		dir, files := make()
+		f, _ := os.OpenFile(files[0], os.O_WRONLY, 0)
+		_, _ = f.WriteAt([]byte{0xff}, 1<<19)
+		_ = f.Close()
+		j := open(t, journal.Config{Dir: dir})
+		a, isNew, err := j.Reserve(intent("0"))
+		if isNew || err != nil {
+			t.Fatalf("it runs again: %v", err)
+		}
+		for range 2 {
+			if result, err := a.Result(); result != nil || err != nil || a.Info().State != journal.Unknown || a.Info().Result != 0 {
+				t.Errorf("got %.20q, %v, %+v", result, err, a.Info())
+			}
+		}
+		if p := j.Problem(); !strings.Contains(p, "damaged: "+filepath.Base(files[0])+" cannot be read from byte ") {
+			t.Errorf("problem %q", p)
+		}
+		if got := known(t, j, "1"); !strings.HasPrefix(got, "done ") {
+			t.Errorf("got %.50s", got)
+		}
+		if n := j.Stats().States[journal.Unknown]; n != 1 {
+			t.Errorf("%d actions are unknown", n)
+		}
+	})
 	t.Run("newer", func(t *testing.T) {
 		t.Parallel()
 		dir, files := make()

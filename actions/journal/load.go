@@ -189,7 +189,7 @@ func (j *loader) loadLog(name string, last bool) (*segment, error) {
 			break // torn
 		}
 		if whole {
-			j.note, j.damaged, whole = fmt.Sprintf("the journal is damaged: %s cannot be read from byte %d on", name, end), true, false
+			j.note, j.damaged, whole = damageNote(name, end), true, false
 		}
 		if next < 0 {
 			break
