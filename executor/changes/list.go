@@ -39,8 +39,8 @@ func (t *Tracker) list(d *dir) {
 	names, err := t.readNames(fd, t.room(d))
 	switch {
 	case err == nil:
-		if !t.merge(d, fd, names, now) {
-			t.cutOff(d, crowded)
+		if why := t.merge(d, fd, names, now); why != whole {
+			t.cutOff(d, why)
 			return
 		}
 		if d.cut != whole {
@@ -115,9 +115,9 @@ func same(a, b *node) bool {
 // racy reports whether a file that was looked at now may change without another time.
 func (t *Tracker) racy(a *attr, now int64) bool { return t.tick < 0 || a.ctime >= now-t.tick }
 
-// merge makes the entries of a directory from its names and the last entries. It returns false if they count for more names than the
-// limit.
-func (t *Tracker) merge(d *dir, fd int, names []string, now int64) bool {
+// merge makes the entries of a directory from its names and the last entries. It returns why they are to be
+// left out: they count for more names than the limit, or cannot be looked at.
+func (t *Tracker) merge(d *dir, fd int, names []string, now int64) cut {
 	room := t.room(d)
 	kids, old, changed := make([]*node, 0, len(names)), d.kids, false
 	again := false // some entry could not be looked at, and is as it was
@@ -137,6 +137,9 @@ func (t *Tracker) merge(d *dir, fd int, names []string, now int64) bool {
 		if errors.Is(err, unix.ENOENT) {
 			continue // was is gone too
 		}
+		if errors.Is(err, unix.EACCES) { // it may be listed and not searched
+			return unreadable
+		}
 		if err != nil { // as of a mount whose server is gone
 			t.doubt(d, name)
 			again, n = true, was
@@ -150,7 +153,7 @@ func (t *Tracker) merge(d *dir, fd int, names []string, now int64) bool {
 		changed = changed || n != was
 		kids = append(kids, n)
 		if room -= charge(kids[len(kids)-1:]); room < 0 {
-			return false
+			return crowded
 		}
 	}
 	for len(old) > 0 {
@@ -167,7 +170,7 @@ func (t *Tracker) merge(d *dir, fd int, names []string, now int64) bool {
 		d.dirty = true
 		t.later = append(t.later, d)
 	}
-	return true
+	return whole
 }
 
 // gone deals with an entry that a directory no longer has.

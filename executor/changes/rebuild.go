@@ -348,24 +348,20 @@ func (r *restorer) rewritten(t *spot, p, k *node) bool {
 
 // place makes a file, or takes it from the scratch directory, and puts it into its place, in which p is now.
 func (r *restorer) place(t *spot, k, p *node) error {
-	var name string
-	var err error
-	if it := r.items[k]; it != nil {
-		name = it.aside
-		err = r.setMeta(r.scratchFD, k.named(name))
-	} else {
-		name, err = r.make(k)
+	it := r.items[k]
+	if it == nil {
+		name, err := r.make(k)
+		if err != nil {
+			return err
+		}
+		return r.put(t, name, k, p)
 	}
-	if err != nil {
+	meta := r.setMeta(r.scratchFD, k.named(it.aside)) // which others' files do not allow
+	if err := r.put(t, it.aside, k, p); err != nil {
 		return err
 	}
-	if err := r.put(t, name, k, p); err != nil {
-		return err
-	}
-	if it := r.items[k]; it != nil {
-		it.aside = ""
-	}
-	return nil
+	it.aside = ""
+	return meta
 }
 
 // put gives a file in the scratch directory its name, in whose place p is now.
@@ -502,8 +498,7 @@ func (r *restorer) linkTo(leader *linkName, m linkName) error {
 // clean empties and removes the scratch directory. What could not be put into its place goes back to its old one.
 func (r *restorer) clean(name string) {
 	back := func(from *spot, n *node, aside string) {
-		at := from.becomes
-		if at != nil && !at.bad {
+		if at := r.oldSpot(from); at != nil {
 			err := r.retry(at, func(fd int) error { return unix.Renameat2(r.scratchFD, aside, fd, n.name, unix.RENAME_NOREPLACE) })
 			if err == nil {
 				return
@@ -528,14 +523,32 @@ func (r *restorer) clean(name string) {
 	r.fail(r.targets[0], name, r.retry(r.targets[0], func(fd int) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) }))
 }
 
+// oldSpot returns the directory of the target that a present one became, or makes one that is gone again; nil if that fails.
+func (r *restorer) oldSpot(p *spot) *spot {
+	if p.becomes == nil && p.up != nil {
+		if up := r.oldSpot(p.up); up != nil {
+			again := &spot{up: up, name: p.name, n: p.n, depth: up.depth + 1}
+			switch err := r.retry(up, func(fd int) error { return unix.Mkdirat(fd, p.name, 0o700) }); {
+			case err == nil:
+				r.targets = append(r.targets, again) // which finish gives its attributes
+			case errors.Is(err, unix.EEXIST):
+				again.id = p.id
+			default:
+				return nil
+			}
+			p.becomes = again
+		}
+	}
+	if p.becomes != nil && p.becomes.bad {
+		return nil
+	}
+	return p.becomes
+}
+
 // finish gives a directory its attributes.
 func (r *restorer) finish(t *spot) {
 	if t.bad || t.unchanged() || t.n.cut == mounted || t.was != nil && t.was.n.cut == mounted {
 		return
 	}
-	fd, err := r.open.open(t)
-	if err == nil {
-		err = r.setMeta(fd, t.n.named("."))
-	}
-	r.fail(t, "", err)
+	r.fail(t, "", r.retry(t, func(fd int) error { return r.setMeta(fd, t.n.named(".")) }))
 }

@@ -132,13 +132,16 @@ func (r *restorer) setMeta(dir int, k *node) error {
 	} else if changed {
 		chmod = true // an access control list has the mode's bits
 	}
-	if chmod && k.attr.kind() != unix.S_IFLNK {
-		if err := unix.Chmod(fdPath(fd), k.attr.mode&^unix.S_IFMT); err != nil {
+	if now.mtime != k.attr.mtime { // of another user's file the same time could not be set
+		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(k.attr.mtime)}
+		if err := unix.UtimesNanoAt(dir, k.name, times, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err
 		}
 	}
-	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(k.attr.mtime)}
-	return unix.UtimesNanoAt(dir, k.name, times, unix.AT_SYMLINK_NOFOLLOW)
+	if chmod && k.attr.kind() != unix.S_IFLNK { // at the end, since it may close a directory
+		return unix.Chmod(fdPath(fd), k.attr.mode&^unix.S_IFMT)
+	}
+	return nil
 }
 
 // setXattrs gives an entry of a directory, which is open as fd, the extended attributes of k.

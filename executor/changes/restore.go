@@ -39,15 +39,12 @@ func (t *Tracker) Restore(target *State, o RestoreOptions) (*Restored, error) {
 	if t.closed {
 		return nil, errClosed
 	}
-	if err := t.lookLocked(true, o.Pids); err != nil {
-		return nil, err
-	}
-	r := t.newRestorer()
-	root := target.root
-	if o.Paths != nil {
-		root = r.selected(target.root, o.Paths)
-	}
-	return r.run(root, o)
+	return t.restore(o, func(r *restorer) *node {
+		if o.Paths != nil {
+			return r.selected(target.root, o.Paths)
+		}
+		return target.root
+	})
 }
 
 // Resume ends the restore that a killed process began, if there is one; otherwise it returns nil. It comes before the first
@@ -62,19 +59,73 @@ func (t *Tracker) Resume() (*Restored, error) {
 	if err != nil || target == nil {
 		return nil, err
 	}
-	if err := t.lookLocked(true, nil); err != nil {
-		return nil, err
-	}
-	r := t.newRestorer()
-	return r.run(target.root, RestoreOptions{})
+	return t.restore(RestoreOptions{}, func(*restorer) *node { return target.root })
 }
 
-func (t *Tracker) newRestorer() *restorer {
-	return &restorer{t: t, before: t.state, out: &Restored{Before: t.state}}
+// restore lists everything and makes the tree what target returns. The directories of the user that are closed and differ are opened
+// before, one level after another: the states have them as they were, with what is in them.
+func (t *Tracker) restore(o RestoreOptions, target func(*restorer) *node) (*Restored, error) {
+	if err := t.lookLocked(true, o.Pids); err != nil {
+		return nil, err
+	}
+	closed := map[*dir]attr{}
+	for level := 0; ; level++ {
+		r := &restorer{t: t, before: t.state, out: &Restored{Before: t.state}}
+		root := target(r)
+		r.compare(root)
+		if o.DryRun || level == maxClosed || !r.openClosed(closed) {
+			return r.run(root, o)
+		}
+		if err := t.lookLocked(false, o.Pids); err != nil {
+			return nil, err
+		}
+		for d, was := range closed {
+			if d.id == was.ident {
+				d.attr = was
+				d.touch()
+				t.mark(cmp.Or(d.up, d)) // which the next step has as they are
+			}
+		}
+		t.publish(t.state.unwatched)
+	}
+}
+
+// maxClosed bounds the closed directories in each other that a restore opens: each level is a look at the tree.
+const maxClosed = 100
+
+// closed reports whether a present directory that differs cannot be listed or searched, and its user may open it.
+func (r *restorer) closed(p *spot) bool {
+	if p == nil || p.d == nil || int(p.d.attr.uid) != r.t.cfg.User.EffectiveUID() ||
+		p.same != nil && p.same.n.cut != whole && p.same.n.attr.mode == p.n.attr.mode {
+		return false
+	}
+	return p.d.cut == unreadable
+}
+
+// openClosed opens the closed directories, and adds them to opened with their attributes. It returns false if there are no others.
+func (r *restorer) openClosed(opened map[*dir]attr) (found bool) {
+	_ = r.t.cfg.User.Do(func() error { // the only error is that of changing the user, which the restore will have
+		open := newOpenSpots(r.t.rootFD)
+		defer open.close()
+		for _, p := range r.presents {
+			if _, before := opened[p.d]; before || !r.closed(p) {
+				continue
+			}
+			fd, err := r.t.rootFD, error(nil)
+			if p.up != nil {
+				fd, err = open.open(p)
+			}
+			if err == nil && unlock(fd, 0o700) == nil {
+				opened[p.d], found = p.d.attr, true
+				r.t.mark(p.d)
+			}
+		}
+		return nil
+	})
+	return found
 }
 
 func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
-	r.compare(root)
 	if err := r.keepPresent(); err != nil {
 		return nil, err
 	}
@@ -119,7 +170,9 @@ func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
 func (r *restorer) foresee() {
 	for _, t := range r.targets {
 		if t.n.cut != whole || t.was != nil && t.was.n.cut != whole {
-			r.refuseCut(t)
+			if t.n.cut != whole || !r.closed(t.was) {
+				r.refuseCut(t)
+			}
 			continue
 		}
 		for _, k := range t.n.kids {

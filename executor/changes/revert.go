@@ -17,16 +17,14 @@ func (t *Tracker) Revert(before, after *State, all bool, o RestoreOptions) (*Res
 	if t.closed {
 		return nil, errClosed
 	}
-	if err := t.lookLocked(true, o.Pids); err != nil {
-		return nil, err
-	}
-	r := t.newRestorer()
-	r.filtered = true
-	root := r.revert(r.before.root, before.root, after.root, &place{dir: true})
-	if all && r.out.RefusedCount > 0 {
-		o.DryRun, root = true, r.before.root
-	}
-	return r.run(root, o)
+	return t.restore(o, func(r *restorer) *node {
+		r.filtered = true
+		root := r.revert(r.before.root, before.root, after.root, &place{dir: true})
+		if all && r.out.RefusedCount > 0 {
+			return r.before.root
+		}
+		return root
+	})
 }
 
 // revert returns what a path is to be: p is there now, a was there before and b after; each may be nil.

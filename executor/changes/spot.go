@@ -90,6 +90,10 @@ func (o *openSpots) open(s *spot) (int, error) {
 		}
 	case o.at != nil && o.at.up == s && s.id != (ident{}): // checked below
 		fd, err = unix.Openat(o.atFD, "..", flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.EACCES) { // it was closed just now
+			o.close()
+			return o.open(s)
+		}
 	default:
 		if overFD, err = files.OpenBeneath(o.root, s.up.path(), flags); err == nil {
 			above = s.up
