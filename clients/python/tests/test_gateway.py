@@ -48,8 +48,8 @@ class Gateways(Both):
         self.assertEqual(raised.exception.status, 409)
         self.gw.delete(sandbox.id)
         self.gw.delete(sandbox.id)
-        with self.assertRaises(actiond.NotFound):
-            self.gw.get("one")
+        with self.assertRaisesRegex(actiond.SandboxEnded, "removed"):
+            self.gw.get(sandbox.id)
 
     def test_the_same_key_gives_the_same_sandbox(self):
         first = self.gw.create(key="task-1")
@@ -179,6 +179,8 @@ class Ends(Both):
 
     def test_a_key_that_nobody_can_check_any_more(self):
         refusal = response(b'{"detail": "Invalid API Key"}', "403 Forbidden")
+        coded = response(b'{"detail": "Invalid API Key", "code": "forbidden"}', "403 Forbidden")
+        self.assertEqual([type(e) for e in self.answers(coded, response(b'{"code": "not_found"}', "404 Not Found"))[0]], [actiond.SandboxEnded] * 2)
         raised, requests = self.answers(refusal, response(b'{"detail": "no such sandbox"}', "404 Not Found"))
         self.assertEqual(requests, ["POST /sandboxes/abc1/v1/actions HTTP/1.1", "GET /v1/sandboxes/abc1 HTTP/1.1"] +
                          ["GET /sandboxes/abc1/v1/actions/id/output?offset=0&limit=4194304 HTTP/1.1", "GET /v1/sandboxes/abc1 HTTP/1.1"])

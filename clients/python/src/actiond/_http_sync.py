@@ -27,6 +27,8 @@ PIECE = 64 << 10  # bytes that are read or written at a time
 MAX_HEAD, MAX_LINES, MAX_HINTS = 64 << 10, 256, 1000
 MAX_JSON = 16 << 20
 IDLE, IDLE_SECONDS = 64, 60.0  # how many connections are kept, and how long
+# Refusals that a sandbox that ended gets too, of gateways that have codes and of those that have none.
+UNSURE = {(s, code) for s, word in ((401, "unauthorized"), (403, "forbidden"), (404, "not_found"), (503, "")) for code in ("", word)}
 CUT_WORDS = ("The body ended too early", "400 Bad Request", "")  # of a server that got a part of a request
 
 
@@ -297,7 +299,7 @@ class Http:
             end = _io.blocking(self.child.end)
             if end:
                 return SandboxEnded(410, f"the {'gateway' if self._gateway else 'server'} that this program started {end}", "ended", "server")
-        if isinstance(error, Refused) and error.status in (401, 403, 404, 503) and not error.code and self._gateway:
+        if self._gateway and isinstance(error, Refused) and (error.status, error.code) in UNSURE:
             try:
                 if (self._gateway.tell("GET", f"/{self._id}", tries=3)).get("state") == "stopped":
                     return SandboxEnded(error.status, error.detail, "stopped", "stopped")
