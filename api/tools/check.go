@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -42,6 +43,7 @@ func complain(code, format string, args ...any) *complaint {
 }
 
 func (c *checker) check(members map[string]any) (values, *complaint) {
+	members = c.given(members)
 	if err := c.required(members); err != nil {
 		return nil, err
 	}
@@ -58,7 +60,14 @@ func (c *checker) check(members map[string]any) (values, *complaint) {
 		}
 		value, ok := p.convert(sent)
 		if !ok {
-			return nil, complain(InvalidArgument, "%s %q must be %s, got %s", c.label, name, p.wants(), api.Describe(sent))
+			hint := ""
+			switch sent.(type) {
+			case map[string]any, []any:
+				if p.kind == text && p.enum == nil {
+					hint = "; to write JSON, send the JSON as a string"
+				}
+			}
+			return nil, complain(InvalidArgument, "%s %q must be %s, got %s%s", c.label, name, p.wants(), api.Describe(sent), hint)
 		}
 		v[p.name] = value
 	}
@@ -69,6 +78,39 @@ func (c *checker) check(members map[string]any) (values, *complaint) {
 		}
 	}
 	return v, nil
+}
+
+// given returns the members without the values by which models leave an optional argument
+// out.
+func (c *checker) given(members map[string]any) map[string]any {
+	members = maps.Clone(members)
+	for i := range c.params {
+		p := &c.params[i]
+		for _, name := range p.sent(members) {
+			if !p.required && p.isNone(members[name]) {
+				delete(members, name)
+			}
+		}
+	}
+	return members
+}
+
+// isNone reports whether a value means that the argument was left out. A text may be any
+// word, unless it has to be one of some, or names a file or a pattern.
+func (p *param) isNone(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case []any:
+		return len(v) == 0 && (p.kind == integers || p.neededBy == nil)
+	case string:
+		word := strings.ToLower(strings.TrimSpace(v))
+		if p.kind == text && p.enum == nil {
+			return word == "null" && p.neededBy == nil
+		}
+		return word == "" || word == "null" || word == "none"
+	}
+	return false
 }
 
 // required finds the first required parameter that is missing.
@@ -229,7 +271,13 @@ func (p *param) excused(members map[string]any) bool {
 func (p *param) convert(v any) (any, bool) {
 	switch p.kind {
 	case text:
+		if n, isNumber := v.(json.Number); isNumber && p.numbers {
+			return string(n), true
+		}
 		s, ok := v.(string)
+		if word, found := p.synonyms[normalizeName(s)]; found {
+			s = word
+		}
 		return s, ok
 	case lineNumber:
 		n, ok := integerOf(v)

@@ -43,53 +43,71 @@ func parseArguments(text string) (members map[string]any, repaired []string, err
 	return nil, nil, fmt.Errorf("must be a JSON object, got %s", api.Describe(v))
 }
 
-// repair reads a text that is JSON except for a code fence around it, raw line ends and
-// tabs in its strings, and commas before closing brackets. repaired is nil for any other
-// text.
+// repair reads a text that is JSON except for what can only be meant one way: a byte order
+// mark or a code fence around it, a doubled brace at its beginning, closing braces behind its
+// end, escaped line ends between its tokens, raw control characters in its strings, and commas
+// before closing brackets. repaired is nil for any other text.
 func repair(text string) (v any, repaired []string) {
 	note := func(changed bool, what string) {
 		if changed {
 			repaired = append(repaired, what)
 		}
 	}
-	text, fenced := unfence(text)
+	text, marked := strings.CutPrefix(text, "\ufeff")
+	note(marked, "the byte order mark was taken off")
+	text, fenced := unfence(strings.Trim(text, " \t\r\n"))
 	note(fenced, "the code fence around the object was taken off")
-	fixed, raw, commas := escapeRaw(text)
-	note(raw, "raw line ends or tabs in strings were escaped")
-	note(commas, "commas before closing brackets were dropped")
+	doubled := strings.HasPrefix(text, "{") && strings.HasPrefix(strings.TrimLeft(text[1:], " \t\r\n"), "{")
+	note(doubled, "the doubled brace was taken off")
+	if doubled {
+		text = text[1:]
+	}
+	f := fixJSON(text)
+	note(f.raw, "raw line ends or tabs in strings were escaped")
+	note(f.controls, "raw control characters in strings were escaped")
+	note(f.commas, "commas before closing brackets were dropped")
+	note(f.escapes, "escaped line ends between values were dropped")
+	note(f.closed && !doubled, "closing braces behind the end were dropped")
 	if repaired == nil {
 		return nil, nil
 	}
-	v, err := api.DecodeJSON(fixed)
+	v, err := api.DecodeJSON(f.text)
 	if err != nil {
 		return nil, nil
 	}
 	return v, repaired
 }
 
-// unfence removes a Markdown code fence around the whole text.
+// unfence removes a Markdown code fence around the whole text, of which one end may be
+// missing.
 func unfence(text string) (inner string, fenced bool) {
 	const fence = "```"
 	inner, opened := strings.CutPrefix(text, fence)
 	inner, closed := strings.CutSuffix(inner, fence)
-	if !opened || !closed {
+	if !opened && !closed {
 		return text, false
 	}
 	// The rest of the fence's line is the name of a language.
 	first, rest, ok := strings.Cut(inner, "\n")
-	if ok && strings.Trim(first, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \t\r") == "" {
+	if opened && ok && strings.Trim(first, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \t\r") == "" {
 		inner = rest
 	}
 	return strings.Trim(inner, " \t\r\n"), true
 }
 
-// escapeRaw escapes line ends and tabs inside strings, and drops commas before
-// closing brackets outside of them. It only looks at quotes and backslashes;
-// the parser decides whether the result is JSON.
-func escapeRaw(text string) (fixed string, raw, commas bool) {
+// fixed is a text after repairs, and which there were.
+type fixed struct {
+	text                                   string
+	raw, controls, commas, escapes, closed bool
+}
+
+// fixJSON escapes control characters inside strings, and drops commas before closing brackets,
+// escaped white space outside of strings and closing braces behind the end. It only looks at
+// quotes, backslashes and brackets; the parser decides whether the result is JSON.
+func fixJSON(text string) (f fixed) {
 	var b strings.Builder
 	b.Grow(len(text) + len(text)/16)
-	inString := false
+	inString, depth := false, 0
 	for i := 0; i < len(text); i++ {
 		c := text[i]
 		switch {
@@ -100,17 +118,31 @@ func escapeRaw(text string) (fixed string, raw, commas bool) {
 			continue
 		case c == '"':
 			inString = !inString
-		case inString && (c == '\n' || c == '\r' || c == '\t'):
-			raw = true
-			b.WriteString(map[byte]string{'\n': `\n`, '\r': `\r`, '\t': `\t`}[c])
+		case inString && c < ' ':
+			spaces := c == '\n' || c == '\r' || c == '\t'
+			f.raw, f.controls = f.raw || spaces, f.controls || !spaces
+			fmt.Fprintf(&b, `\u%04x`, c)
 			continue
-		case !inString && c == ',' && closesNext(text[i+1:]):
-			commas = true
+		case inString:
+		case c == '\\' && i+1 < len(text) && strings.IndexByte("nrt", text[i+1]) >= 0:
+			f.escapes = true
+			i++
 			continue
+		case c == ',' && closesNext(text[i+1:]):
+			f.commas = true
+			continue
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth--; depth < 0 && c == '}' {
+				f.closed = true
+				continue
+			}
 		}
 		b.WriteByte(c)
 	}
-	return b.String(), raw, commas
+	f.text = b.String()
+	return f
 }
 
 // closesNext reports whether a closing bracket follows after white space.

@@ -145,9 +145,12 @@ const maxTasks = 64 << 10
 
 // taskFields are those of an entry of a task list.
 var taskFields = []param{
-	{name: "id", kind: text, about: "A short name that stays the same, such as 1 or tests."},
+	{name: "id", kind: text, numbers: true, about: "A short name that stays the same, such as 1 or tests."},
 	{name: "title", kind: text, about: "What is to be done, in one line."},
-	{name: "status", kind: text, enum: []string{"todo", "in_progress", "done"}, about: "How far it is."},
+	{
+		name: "status", kind: text, enum: []string{"todo", "in_progress", "done"}, about: "How far it is.",
+		synonyms: map[string]string{"pending": "todo", "inprogress": "in_progress", "completed": "done", "complete": "done"},
+	},
 	{name: "notes", kind: text, about: "What else is to be remembered."},
 }
 

@@ -49,6 +49,9 @@ type param struct {
 	hidden bool
 	about  string
 	enum   []string // of a text
+	// synonyms are other words for those of enum, in lower case and without separators.
+	synonyms map[string]string
+	numbers  bool // a text may be a number
 	// words makes a flag one of the strings "true" and "false" in the schema, as some
 	// models were trained to send it.
 	words  bool
