@@ -86,7 +86,7 @@ func TestNetworkPolicy(t *testing.T) {
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS}
 	s.key = ownerKey
 	s.start()
-	socket := startEgress(t, `{"mode":"allowlist","allow":["127.0.0.1"]}`)
+	socket := startEgress(t, `{"mode":"allowlist","allow":["10.0.0.1"]}`)
 	if status := s.claim(ownerKey, fmt.Sprintf(`,"env":{"ALL_PROXY":"mine"},"network":{"egress":"unix:%s","names":true}`, socket)); status != http.StatusNoContent {
 		t.Fatalf("the claim: %d", status)
 	}
@@ -145,7 +145,7 @@ func TestNetworkPolicy(t *testing.T) {
 			strings.TrimSpace(api.Content(o)) != "HTTP/1.0 403 Forbidden" {
 			t.Errorf("by name %s: got %+v, %+v", when, o, n)
 		}
-		o = do("exec", map[string]any{"argv": []string{"bash", "-c", ask("127.0.0.1:1")}}) // which no rule opens
+		o = do("exec", map[string]any{"argv": []string{"bash", "-c", ask("10.0.0.1:1")}}) // which no rule opens
 		if n := api.NetworkOf(o); n == nil || n.Denied[0].Reason != "private address" {
 			t.Errorf("%s: got %+v", when, n)
 		}
