@@ -94,6 +94,7 @@ type creation struct {
 func plan(s *sandbox.Spec, c creation) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
 		Image:       s.Image,
+		Env:         []string{sandbox.NoGPUs},
 		User:        "0:0", // whatever the image says; commands run as s.User
 		Hostname:    c.id,
 		Entrypoint:  []string{insideServer},

@@ -57,7 +57,7 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "limits", runDir: "/r", volume: "v",
-			spec:       sandbox.Spec{TTL: time.Hour, Idle: time.Minute, Labels: map[string]string{"mine": "x"}, Flags: []string{"--soft-timeout=3s"}},
+			spec:       sandbox.Spec{TTL: time.Hour, Idle: time.Minute, Labels: map[string]string{"mine": "x"}, Flags: []string{"--soft-timeout=3s"}, Env: map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}},
 			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--idle-limit", "1m0s", "--soft-timeout=3s"}),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
 			wantLabels: map[string]string{"dev.actiond.deadline": "2001-09-09T02:46:40Z", "dev.actiond.idle": "1m0s", "mine": "x"},
@@ -102,6 +102,9 @@ func TestPlan(t *testing.T) {
 			}
 			if !slices.Equal(config.Cmd, tt.wantCmd) {
 				t.Errorf("arguments:\ngot  %v\nwant %v", config.Cmd, tt.wantCmd)
+			}
+			if !slices.Equal(config.Env, []string{"NVIDIA_VISIBLE_DEVICES=void"}) {
+				t.Errorf("the image or the specification decides about GPUs: %v", config.Env)
 			}
 			var mounts []string
 			for _, m := range host.Mounts {

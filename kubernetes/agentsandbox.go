@@ -181,7 +181,7 @@ func (d *Driver) poolTemplate(
 	// after the start.
 	c.StartupProbe = &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(port)}},
-		PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: int32(max(d.config.ReadyTimeout.Seconds(), 1)),
+		PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: int32(startTime.Seconds()) * 5,
 	}
 	made, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&pod.Spec)
 	if err != nil {

@@ -193,14 +193,23 @@ func (d *Driver) undo(ctx context.Context, r *record) error {
 		d.forget(ctx, r), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace))
 }
 
+// startTime is how long a sandbox may take from the start of its container to the first command.
+const startTime = time.Minute
+
 // bringUp waits until a command ran in the sandbox's shell.
 func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *sandbox.Spec) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.config.ReadyTimeout,
-		fmt.Errorf("nothing after %v", d.config.ReadyTimeout))
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	within := func(limit time.Duration) *time.Timer {
+		return time.AfterFunc(limit, func() { cancel(fmt.Errorf("nothing after %v", limit)) })
+	}
+	timer := within(d.config.ReadyTimeout)
+	defer func() { timer.Stop() }()
 	finished := pod.Annotations[noteReady] != ""
 	step := "waiting for its Pod to run"
 	pod, err := d.whileRunning(ctx, r, pod, func(ctx context.Context, pod *corev1.Pod) error {
+		timer.Stop()
+		timer = within(startTime)
 		if finished {
 			return nil
 		}

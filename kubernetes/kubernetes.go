@@ -53,8 +53,8 @@ type Config struct {
 	Progress func(id string, state sandbox.State, waiting string)
 	// Logger receives warnings that are not returned as errors. Default: discard.
 	Logger *slog.Logger
-	// ReadyTimeout is how long a Pod may take from its creation to the first command.
-	// Default 5 minutes.
+	// ReadyTimeout is how long a Pod may wait for a node and for its image. Default 15
+	// minutes: an autoscaler may have to start a node.
 	ReadyTimeout time.Duration
 	// Direct connects to Pods by their addresses instead of the API server's port
 	// forwarding. Default: true where this program runs in a Pod of the cluster.
@@ -157,7 +157,7 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 	}
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	config.LeaseTime = cmp.Or(config.LeaseTime, 15*time.Second)
-	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 5*time.Minute)
+	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 15*time.Minute)
 	d := &Driver{config: config, api: api, namespace: namespace, clock: &clock{}, dial: dialPod, dialEgress: dialDirect, outage: outageTime, seenLimit: seenTime, recheck: agentAge}
 	d.policiesListed.Store(new(time.Now()))
 	return d

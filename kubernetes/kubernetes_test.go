@@ -379,7 +379,7 @@ func TestReasons(t *testing.T) {
 		is     error
 		want   string
 	}{
-		{"image", waiting("sandbox", "ErrImagePull", "manifest unknown"), nil, sandbox.ErrNoImage, "its image image cannot be pulled: ErrImagePull: manifest unknown"},
+		{"image", waiting("sandbox", "ErrImagePull", "image: not found"), nil, sandbox.ErrNoImage, "its image image cannot be pulled: ErrImagePull: image: not found"},
 		{"server image", waiting("server", "ErrImageNeverPull", "absent"), nil, sandbox.ErrNoImage, "the server's image image cannot be pulled"},
 		{"server", waiting("server", "PostStartHookError", "no /server"), nil, nil, "the server could not be copied into it: PostStartHookError: no /server: is image of another version than runtimectl?"},
 		{"server crashes", waiting("server", "CrashLoopBackOff", "back-off 10s"), nil, nil, "the server could not be copied into it: CrashLoopBackOff: "},
@@ -400,6 +400,53 @@ func TestReasons(t *testing.T) {
 			if left := w.left(t); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
+		})
+	}
+}
+
+// One failed pull does not end a creation: the kubelet tries again. The second one does.
+func TestFailedPulls(t *testing.T) {
+	t.Parallel()
+	status := func(reason string) corev1.PodStatus {
+		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "sandbox", Image: "image", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "registry restarts"}},
+		}}}
+	}
+	for name, tt := range map[string]struct {
+		then []corev1.PodStatus
+		want error
+	}{
+		"it succeeds":             {[]corev1.PodStatus{status("ImagePullBackOff"), running}, nil},
+		"seen for the first time": {[]corev1.PodStatus{running}, nil},
+		"it fails again":          {[]corev1.PodStatus{status("ImagePullBackOff"), status("ErrImagePull")}, sandbox.ErrNoImage},
+		"no back-off seen":        {[]corev1.PodStatus{status("ContainerCreating"), status("ErrImagePull")}, sandbox.ErrNoImage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.status = status("ErrImagePull")
+			var changes sync.WaitGroup
+			d := kubernetes.New(kubernetes.Config{Agent: w.agent, ServerImage: "server", Progress: func(_ string, state sandbox.State, waiting string) {
+				if len(tt.then) == 0 || !strings.Contains(waiting, "node") {
+					return
+				}
+				next := tt.then[0]
+				tt.then = tt.then[1:]
+				changes.Go(func() {
+					pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
+					if err == nil {
+						pods.Items[0].Status = next
+						_, err = w.CoreV1().Pods("agents").UpdateStatus(t.Context(), &pods.Items[0], metav1.UpdateOptions{})
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}}, w, nil)
+			if _, err := d.Create(t.Context(), spec); !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+			changes.Wait()
 		})
 	}
 }
@@ -755,7 +802,7 @@ func TestClocks(t *testing.T) {
 // The fields that a Pod must not have, whatever is asked for.
 func TestPod(t *testing.T) {
 	t.Parallel()
-	s := sandbox.Spec{Image: "image", Mounts: []sandbox.Mount{{Source: "data", Target: "/data"}}, Labels: map[string]string{"team": "a"}, Runtime: "gvisor"}
+	s := sandbox.Spec{Image: "image", Mounts: []sandbox.Mount{{Source: "data", Target: "/data"}}, Labels: map[string]string{"team": "a"}, Runtime: "gvisor", Env: map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}}
 	if err := s.Complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -785,6 +832,9 @@ func TestPod(t *testing.T) {
 	}
 	if disk > 10<<30+64<<20 { // the kubelet compares what the whole Pod writes with the sum
 		t.Errorf("it may write %d bytes", disk)
+	}
+	if env := spec.Containers[0].Env; len(env) != 1 || env[0].Name != "NVIDIA_VISIBLE_DEVICES" || env[0].Value != "void" {
+		t.Errorf("the image or the specification decides about GPUs: %v", env)
 	}
 	s.Disk = 3 << 30
 	limited := kubernetes.PodOf(&s, r, "server", false).Spec.Containers[0].Resources.Limits

@@ -147,7 +147,11 @@ func (d *Driver) reason(pod *corev1.Pod, s *instance, r *record) string {
 	now := d.clock.now()
 	over := (&sandbox.Sandbox{Deadline: s.ends}).Overdue(now)
 	// A living caller gives up earlier.
-	creating := pod.Annotations[noteReady] == "" && now.Before(s.begun.Add(d.config.ReadyTimeout+recordTime))
+	within, err := time.ParseDuration(pod.Annotations[noteWithin])
+	if err != nil { // of another version
+		within = d.config.ReadyTimeout
+	}
+	creating := pod.Annotations[noteReady] == "" && now.Before(s.begun.Add(within+startTime+recordTime))
 	switch {
 	case r == nil:
 		return "its key is lost"

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,16 +27,17 @@ const (
 	// Annotations of Pods.
 	noteName   = domain + "name"
 	noteOwner  = domain + "owner"
-	noteSpec   = domain + "spec"       // hash of the specification
-	noteAge    = domain + "age"        // of the Pod when the sandbox was created, a duration; absent: 0
-	noteEnds   = domain + "ends-after" // age of the Pod when the sandbox's time is up, a duration; absent: never
-	noteIdle   = domain + "idle"       // a duration, empty: none
-	noteUser   = domain + "user"       // NAME:UID
-	noteRoot   = domain + "allow-root" // "true"; otherwise absent
-	noteImage  = domain + "image"      // as in the request
-	notePool   = domain + "pool"       // the warm pool it waits in
-	noteReady  = domain + "ready"      // when the first command ran; absent before
-	noteServer = domain + "server"     // the image with the server
+	noteSpec   = domain + "spec"         // hash of the specification
+	noteAge    = domain + "age"          // of the Pod when the sandbox was created, a duration; absent: 0
+	noteEnds   = domain + "ends-after"   // age of the Pod when the sandbox's time is up, a duration; absent: never
+	noteIdle   = domain + "idle"         // a duration, empty: none
+	noteUser   = domain + "user"         // NAME:UID
+	noteRoot   = domain + "allow-root"   // "true"; otherwise absent
+	noteImage  = domain + "image"        // as in the request
+	notePool   = domain + "pool"         // the warm pool it waits in
+	noteReady  = domain + "ready"        // when the first command ran; absent before
+	noteWithin = domain + "ready-within" // how long its creator waits for it to run, a duration
+	noteServer = domain + "server"       // the image with the server
 
 	// Annotations that keep the cluster autoscaler and Karpenter from removing the nodes of
 	// sandboxes in use; they may remove those of warm sandboxes.
@@ -124,6 +126,7 @@ func podFor(s *sandbox.Spec, r *record, config *Config) *corev1.Pod {
 		},
 	}
 	pod.Annotations[noteServer] = config.ServerImage
+	pod.Annotations[noteWithin] = config.ReadyTimeout.String()
 	if s.Policy != nil { // no name server outside is reached
 		pod.Spec.DNSPolicy, pod.Spec.DNSConfig = corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: []string{nameServer}}
 	}
@@ -210,6 +213,7 @@ func container(s *sandbox.Spec, r *record, config *Config) corev1.Container {
 	if s.Disk > 0 {
 		disk = *resource.NewQuantity(s.Disk, resource.BinarySI)
 	}
+	gpus, none, _ := strings.Cut(sandbox.NoGPUs, "=")
 	confined := security(caps)
 	// Not for the whole Pod: a runtime takes 10 to 20 ms for each process that it starts with a profile.
 	confined.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
@@ -217,6 +221,7 @@ func container(s *sandbox.Spec, r *record, config *Config) corev1.Container {
 		Name: containerName, Image: s.Image, ImagePullPolicy: pullPolicies[s.Pull],
 		Command:         append([]string{serverPath, "init"}, arguments(s, r, config)...),
 		WorkingDir:      "/",
+		Env:             []corev1.EnvVar{{Name: gpus, Value: none}},
 		SecurityContext: confined,
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{
@@ -257,7 +262,7 @@ func arguments(s *sandbox.Spec, r *record, config *Config) []string {
 	}
 	ttl := s.TTL
 	if r.Pool == "" && r.Template == "" { // until the claim, which sets the sandbox's own: its creator may die before
-		ttl = config.ReadyTimeout + recordTime
+		ttl = startTime + recordTime
 	}
 	if ttl > 0 {
 		claim = append(claim, "--ttl", ttl.String())

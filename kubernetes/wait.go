@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,7 @@ func (d *Driver) whileRunning(
 	go func() { // ends with this function
 		defer close(watched)
 		said, running := "", false
+		var pulls pulling
 		ended(d.follow(watchCtx, pod, func(now *corev1.Pod) error {
 			if now == nil || now.UID != pod.UID {
 				return errUndone
@@ -36,6 +38,9 @@ func (d *Driver) whileRunning(
 				return fmt.Errorf("%w: its Pod is %s", errUndone, removal(now))
 			}
 			state, waiting, err := look(now)
+			if pulls.again(err) {
+				state, waiting, err = sandbox.Creating, "node "+now.Spec.NodeName+" to pull its image again: "+err.Error(), nil
+			}
 			switch {
 			case err != nil || running:
 			case waiting == "":
@@ -179,8 +184,11 @@ func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 			if c.Name == initName {
 				what = "the server's image"
 			}
-			return "", "", fmt.Errorf("%w: %s %s cannot be pulled: %s: %s", sandbox.ErrNoImage, what, c.Image, w.Reason,
-				w.Message)
+			err := fmt.Errorf("%w: %s %s cannot be pulled: %s: %s", sandbox.ErrNoImage, what, c.Image, w.Reason, w.Message)
+			if w.Reason == "ErrImagePull" || w.Reason == "ImagePullBackOff" {
+				err = &pullError{error: err, reason: w.Reason, container: c.Name, absent: strings.Contains(w.Message, "code = NotFound") || strings.HasSuffix(w.Message, ": not found")}
+			}
+			return "", "", err
 		case slices.Contains(refusedContainers, w.Reason):
 			return "", "", fmt.Errorf("the node cannot start its container %s: %s: %s", c.Name, w.Reason, w.Message)
 		case c.Name == initName && slices.Contains(refusedServers, w.Reason):
@@ -199,6 +207,37 @@ func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 		return sandbox.Pending, "a node", nil
 	}
 	return sandbox.Creating, "node " + pod.Spec.NodeName + " to get the image and to start the container", nil
+}
+
+// pullError is a failed pull, which the kubelet tries again.
+type pullError struct {
+	error
+	reason, container string
+	absent            bool // the registry answered, and does not have the image
+}
+
+func (e *pullError) Unwrap() error { return e.error }
+
+// pulling counts the failed pulls of a Pod.
+type pulling struct {
+	last   string // the latest failure, by container and reason
+	failed int
+}
+
+// again reports whether err is a failed pull that the next one may cure: the first, unless the
+// image does not exist.
+func (p *pulling) again(err error) bool {
+	failed, ok := errors.AsType[*pullError](err)
+	if !ok {
+		p.last = ""
+		return false
+	}
+	now := failed.container + " " + failed.reason
+	if now != p.last && failed.reason == "ErrImagePull" {
+		p.failed++
+	}
+	p.last = now
+	return p.failed < 2 && !failed.absent
 }
 
 // begun reports whether the sandbox's container runs.

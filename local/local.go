@@ -41,6 +41,8 @@ type Config struct {
 	Server func() (string, error)
 	// Agent sends requests to the servers. Required.
 	Agent sandbox.Agent
+	// ReadyTimeout bounds the wait for a started server. Default 30 seconds.
+	ReadyTimeout time.Duration
 }
 
 // Driver manages the sandboxes below a directory. It may be used concurrently, also
@@ -64,6 +66,7 @@ var (
 
 // Open opens the directory, and creates it if it does not exist.
 func Open(config Config) (*Driver, error) {
+	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 30*time.Second)
 	state, err := filepath.Abs(cmp.Or(config.StateDir, sandbox.DefaultStateDir()))
 	if err != nil {
 		return nil, fmt.Errorf("finding the state directory: %w", err)
@@ -93,8 +96,6 @@ func (d *Driver) Platform() string { return "the driver of local processes" }
 func (d *Driver) path(id, name string) string { return filepath.Join(d.dir, id, name) }
 
 const (
-	// readyLimit is how long a server may take to start on a loaded machine.
-	readyLimit = 30 * time.Second
 	// readyPause is the pause between two requests to a starting server, which does not
 	// announce that it listens.
 	readyPause = 10 * time.Millisecond

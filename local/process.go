@@ -75,7 +75,7 @@ func (d *Driver) launch(ctx context.Context, id string, f facts) (err error) {
 
 // waitReady waits until the server of a sandbox runs commands.
 func (d *Driver) waitReady(ctx context.Context, id string, cmd *exec.Cmd, ended <-chan struct{}) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("nothing after %v", readyLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, d.config.ReadyTimeout, fmt.Errorf("nothing after %v", d.config.ReadyTimeout))
 	defer cancel()
 	server := access{d, id}
 	key, err := server.Key()
@@ -118,7 +118,7 @@ func lockedFile(path string, how int) (*os.File, error) {
 // lock of the sandbox, which has no server: only [Driver.alive] can have locked the file,
 // for a moment.
 func (d *Driver) lockAlive(ctx context.Context, id string) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	ctx, cancel := context.WithTimeout(ctx, d.config.ReadyTimeout)
 	defer cancel()
 	for {
 		file, err := lockedFile(d.path(id, "alive"), syscall.LOCK_EX)

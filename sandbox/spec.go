@@ -147,6 +147,10 @@ const (
 	minFiles       = 256 // the server keeps some for each session and connection
 )
 
+// NoGPUs is the variable of a container that keeps the runtime of NVIDIA from giving it all GPUs of the
+// host, which images of CUDA ask for. Variables of a specification do not reach the runtime.
+const NoGPUs = "NVIDIA_VISIBLE_DEVICES=void"
+
 // LabelPrefix begins the labels that drivers set.
 const LabelPrefix = "dev.actiond."
 

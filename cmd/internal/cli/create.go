@@ -38,7 +38,7 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 	flags := platform.AddSpec(c)
 	p.AddPool(c, &pool)
 	p.AddServer(c)
-	p.AddUserIDs(c)
+	p.AddCreation(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		image, _, err := p.OneImage(args)
 		if err != nil {

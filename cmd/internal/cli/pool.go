@@ -45,7 +45,7 @@ At its end it removes those that still wait, unless --keep is given.`,
 	c.Flags().IntVar(&warm, "warm", 1, "keep `N` sandboxes")
 	c.Flags().BoolVar(&keep, "keep", false, "leave those that wait where they are at the end")
 	p.AddServer(c)
-	p.AddUserIDs(c)
+	p.AddCreation(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		spec, err := flags.Spec(&p.Platform, args[0])
 		if err != nil {

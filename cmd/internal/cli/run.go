@@ -40,7 +40,7 @@ when it is not there.`,
 	p.AddPool(c, &pool)
 	opts.add(c)
 	p.AddServer(c)
-	p.AddUserIDs(c)
+	p.AddCreation(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		image, words, err := splitCommand(cmd, args, p.Local)
 		switch {

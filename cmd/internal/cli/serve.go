@@ -81,7 +81,7 @@ who has the key has all rights of your user.`,
 	flags.Offer()
 	f.add(c)
 	p.AddServer(c)
-	p.AddUserIDs(c)
+	p.AddCreation(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		image := ""
 		if len(args) > 0 {

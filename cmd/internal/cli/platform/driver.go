@@ -12,9 +12,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/internal/hostpath"
@@ -44,6 +46,7 @@ type Platform struct {
 	cluster      string // CONTEXT[/NAMESPACE], empty: the current ones
 	serverImage  string
 	serverVolume bool
+	readyTimeout time.Duration
 	agentPool    bool // agent-sandbox keeps the warm pool
 }
 
@@ -57,8 +60,9 @@ func (p *Platform) AddServer(c *cobra.Command) {
 		"on Kubernetes, mount that image in Pods instead of copying the server from it")
 }
 
-// AddUserIDs gives c a flag for the user ids of sandboxes.
-func (p *Platform) AddUserIDs(c *cobra.Command) {
+// AddCreation gives c the flags of commands that create sandboxes and are not part of a specification.
+func (p *Platform) AddCreation(c *cobra.Command) {
+	command.AddDuration(c.Flags(), &p.readyTimeout, "ready-timeout", "", 0, "give up a sandbox that does not start within this `TIME`: on Kubernetes the time until the\nnode runs it, with the image's pull (default 15m), elsewhere until its first command (1m, or 30s with --on local)")
 	c.Flags().StringVar(&p.uidRange, "uid-range", "", fmt.Sprintf(
 		"give sandboxes user ids of `FIRST-LAST` where nothing else decides\nthem (default: $%s or %v)", uidRangeVariable, docker.DefaultUserIDs))
 }
@@ -96,7 +100,7 @@ func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 	if p.Kubernetes {
 		return p.openCluster(Cluster{
 			Options: o, Name: p.cluster, ServerImage: cmp.Or(p.serverImage, p.Getenv(serverImageVariable)),
-			ServerVolume: p.serverVolume, AgentSandbox: p.agentPool,
+			ServerVolume: p.serverVolume, AgentSandbox: p.agentPool, ReadyTimeout: p.readyTimeout,
 		})
 	}
 	stateDir, err := p.StateDir()
@@ -105,7 +109,7 @@ func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 	}
 	if p.Local {
 		return local.Open(local.Config{
-			StateDir: stateDir, Agent: agent.Agent{}, Server: func() (string, error) { return FindServer(p.server) },
+			StateDir: stateDir, Agent: agent.Agent{}, ReadyTimeout: p.readyTimeout, Server: func() (string, error) { return FindServer(p.server) },
 		})
 	}
 	ids, err := p.userIDs()
@@ -113,7 +117,7 @@ func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 		return nil, err
 	}
 	return docker.Open(docker.Config{
-		StateDir: stateDir, Version: p.Version, Agent: agent.Agent{}, UserIDs: ids, Servers: o.Servers, Progress: o.Progress, Pulling: o.Pulling, Logger: o.Logger,
+		StateDir: stateDir, Version: p.Version, Agent: agent.Agent{}, UserIDs: ids, ReadyTimeout: p.readyTimeout, Servers: o.Servers, Progress: o.Progress, Pulling: o.Pulling, Logger: o.Logger,
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/actiond/actiond/sandbox"
 )
@@ -16,8 +17,9 @@ type Cluster struct {
 
 	Name         string // CONTEXT[/NAMESPACE], empty: the current ones
 	ServerImage  string
-	ServerVolume bool // mount that image
-	AgentSandbox bool // its pools are those of agent-sandbox
+	ServerVolume bool          // mount that image
+	AgentSandbox bool          // its pools are those of agent-sandbox
+	ReadyTimeout time.Duration // zero: the driver's
 }
 
 // OpenCluster opens the driver of Kubernetes.
