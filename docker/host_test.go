@@ -94,20 +94,10 @@ func TestControllers(t *testing.T) {
 	}
 }
 
-func TestGetAmbiguous(t *testing.T) {
+func TestGetNothing(t *testing.T) {
 	t.Parallel()
 	h := fakeHost(t, dockertest.New(t))
-	first := map[byte]bool{} // digits that ids begin with
-	for i := 0; ; i++ {
-		s := create(t, h, sandbox.Spec{Image: "debian", Key: fmt.Sprint(i)})
-		if first[s.ID[0]] {
-			if _, err := h.Get(t.Context(), s.ID[:1]); !errors.Is(err, sandbox.ErrAmbiguous) {
-				t.Errorf("got %v, want ErrAmbiguous", err)
-			}
-			break
-		}
-		first[s.ID[0]] = true
-	}
+	create(t, h, sandbox.Spec{Image: "debian"})
 	if _, err := h.Get(t.Context(), ""); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("nothing: got %v, want ErrNotFound", err)
 	}

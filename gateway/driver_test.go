@@ -149,3 +149,27 @@ func TestKeyIsLate(t *testing.T) {
 	close(d.read)
 	requests.Wait()
 }
+
+// strict is a driver with labels that clients may not set.
+type strict struct{ sandbox.Driver }
+
+func (strict) CheckLabels(labels map[string]string) error {
+	if _, ok := labels["obeyed"]; ok {
+		return sandbox.Invalid("label obeyed: reserved")
+	}
+	return nil
+}
+
+// Clients may not set the labels that are the operator's, which reach all sandboxes.
+func TestOperatorsLabels(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(h *fixture, c *gateway.Config) {
+		c.Driver, c.Defaults.Labels = strict{h.host}, map[string]string{"obeyed": "yes"}
+	})
+	for body, want := range map[string]int{`{"image": "debian", "labels": {"obeyed": "no"}}`: 422, `{"image": "debian", "labels": {"mine": "x"}}`: 201} {
+		w := h.ask(t, http.MethodPost, "/v1/sandboxes", "/v1/sandboxes", body)
+		if w.Code != want || want == 201 && !strings.Contains(w.Body.String(), `"obeyed":"yes"`) {
+			t.Errorf("%s: %d, %s", body, w.Code, w.Body)
+		}
+	}
+}

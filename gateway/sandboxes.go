@@ -125,6 +125,11 @@ func (g *Gateway) spec(a api.SandboxSpec) (sandbox.Spec, error) {
 	s.TTL, s.Idle = cmp.Or(second(a.TTLSeconds), s.TTL), cmp.Or(second(a.IdleLimitSeconds), s.Idle)
 	s.Pull = cmp.Or(sandbox.Pull(a.Pull), s.Pull)
 	s.ReadOnly = s.ReadOnly || a.ReadOnly
+	if labeler, ok := g.cfg.Driver.(sandbox.Labeler); ok {
+		if err := labeler.CheckLabels(a.Labels); err != nil {
+			return s, err
+		}
+	}
 	s.Env, s.Labels = merged(s.Env, a.Env), merged(s.Labels, a.Labels)
 	return s, nil
 }

@@ -139,7 +139,7 @@ func TestDockerLife(t *testing.T) {
 	if _, err := h.Create(ctx, other); !errors.Is(err, sandbox.ErrConflict) {
 		t.Errorf("the same key with another specification: got %v, want ErrConflict", err)
 	}
-	for _, ref := range []string{s.ID, s.ID[:4], "life"} {
+	for _, ref := range []string{s.ID, s.ID[:6], "life"} {
 		if got, err := h.Get(ctx, ref); err != nil || got.Instance != s.Instance || got.Owner != "somebody" || got.State != sandbox.Ready {
 			t.Errorf("Get(%q): got %+v, %v", ref, got, err)
 		}

@@ -33,7 +33,7 @@ func chart(t *testing.T) map[string]string {
 }
 
 // rendered are the objects of the chart as Helm would render them, by kind and name.
-// Its templates use nothing of Helm but the function quote.
+// Its templates use nothing of Helm but the functions quote and toJson.
 func rendered(t *testing.T, namespace string, change func(values map[string]any)) map[string]any {
 	t.Helper()
 	texts := chart(t)
@@ -49,7 +49,7 @@ func rendered(t *testing.T, namespace string, change func(values map[string]any)
 		if !strings.HasPrefix(name, "templates/") {
 			continue
 		}
-		parsed, err := template.New(name).Option("missingkey=error").Funcs(template.FuncMap{"quote": strconv.Quote}).Parse(text)
+		parsed, err := template.New(name).Option("missingkey=error").Funcs(template.FuncMap{"quote": strconv.Quote, "toJson": toJSON}).Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,6 +62,12 @@ func rendered(t *testing.T, namespace string, change func(values map[string]any)
 		}
 	}
 	return byName(t, out.String())
+}
+
+// toJSON is Helm's function.
+func toJSON(value any) (string, error) {
+	text, err := json.Marshal(value)
+	return string(text), err
 }
 
 // byName are YAML documents by kind and name.
@@ -146,10 +152,51 @@ func TestChartValues(t *testing.T) {
 		t.Errorf("got arguments %q, want %q", c.Args, want)
 	}
 	requests, limits := c.Resources.Requests, c.Resources.Limits
-	if requests.Cpu().String() != "1" || requests.Memory().String() != "2Gi" || limits.Cpu().String() != "3" || limits.Memory().String() != "4Gi" || c.Env[2].Value != "3GiB" {
+	if requests.Cpu().String() != "1" || requests.Memory().String() != "2Gi" || limits.Cpu().String() != "3" || limits.Memory().String() != "4Gi" || c.Env[1].Value != "3GiB" {
 		t.Errorf("got %+v, %+v", c.Resources, c.Env)
 	}
 	if pods := q.Spec.Hard["count/pods"]; pods.Value() != 7 {
 		t.Errorf("got %v", q.Spec)
+	}
+}
+
+// The values for Pods are in the Deployments, and evictions may be left to the cluster.
+func TestChartPods(t *testing.T) {
+	t.Parallel()
+	objects := rendered(t, "actiond", func(values map[string]any) {
+		for name, text := range map[string]string{
+			"env": `[{name: TOKEN, valueFrom: {secretKeyRef: {name: tokens, key: api}}}]`, "volumes": `[{name: keys, secret: {secretName: keys}}]`,
+			"volumeMounts": `[{name: keys, mountPath: /keys}]`, "imagePullSecrets": `[{name: registry}]`, "nodeSelector": `{pool: system}`,
+			"tolerations": `[{key: system, operator: Exists}]`, "podLabels": `{team: "1"}`, "podAnnotations": `{a.example/b: "true"}`, "protectSandboxes": "false",
+			"egressNodeSelector": `{pool: edge}`, "egressTolerations": `[{key: edge, operator: Exists}]`, "egressGoMemoryLimit": "1GiB",
+			"egressResources": `{requests: {cpu: "1", memory: 1Gi}, limits: {cpu: "3", memory: 2Gi}}`,
+		} {
+			var value any
+			if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+				t.Fatal(err)
+			}
+			values[name] = value
+		}
+	})
+	var gateway, egress appsv1.Deployment
+	for name, object := range map[string]any{"Deployment actiond-gateway": &gateway, "Deployment actiond-egress": &egress} {
+		if err := json.Unmarshal([]byte(encoded(t, objects[name])), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod, c := gateway.Spec.Template, gateway.Spec.Template.Spec.Containers[0]
+	if c.Env[2].ValueFrom.SecretKeyRef.Name != "tokens" || pod.Spec.Volumes[0].Secret.SecretName != "keys" || c.VolumeMounts[0].MountPath != "/keys" ||
+		pod.Spec.ImagePullSecrets[0].Name != "registry" || pod.Spec.NodeSelector["pool"] != "system" || pod.Spec.Tolerations[0].Key != "system" ||
+		pod.Labels["team"] != "1" || pod.Labels["actiond.dev/component"] != "gateway" || pod.Annotations["a.example/b"] != "true" || pod.Annotations["prometheus.io/port"] != "8701" {
+		t.Errorf("the gateway: %s", encoded(t, pod))
+	}
+	pod, c = egress.Spec.Template, egress.Spec.Template.Spec.Containers[0]
+	if pod.Spec.NodeSelector["pool"] != "edge" || pod.Spec.Tolerations[0].Key != "edge" || pod.Spec.ImagePullSecrets[0].Name != "registry" ||
+		c.Resources.Requests.Cpu().String() != "1" || c.Resources.Requests.Memory().String() != "1Gi" || c.Resources.Limits.Cpu().String() != "3" || c.Resources.Limits.Memory().String() != "2Gi" ||
+		!strings.Contains(encoded(t, c.Env), `"1GiB"`) {
+		t.Errorf("the egress proxy: %s", encoded(t, pod))
+	}
+	if objects["PodDisruptionBudget actiond-sandboxes"] != nil || objects["PodDisruptionBudget actiond-gateway"] == nil {
+		t.Error("the budgets do not follow protectSandboxes")
 	}
 }

@@ -243,11 +243,11 @@ func (d *Driver) examinePlugin(ctx context.Context) sandbox.Finding {
 	}
 	for i := range list.Items {
 		if name := enforcer(&list.Items[i]); name != "" {
-			return sandbox.Finding{Status: "ok", About: about, Text: "the DaemonSet " + name + " enforces network policies"}
+			return sandbox.Finding{Status: "ok", About: about, Text: "the DaemonSet " + name + " enforces network policies; a Pod's own node they never cover"}
 		}
 	}
 	if nodes, err := d.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1}); err == nil && len(nodes.Items) > 0 && strings.Contains(nodes.Items[0].Status.NodeInfo.KubeletVersion, "+k3s") {
-		return sandbox.Finding{Status: "ok", About: about, Text: "k3s enforces network policies, unless it was started with --disable-network-policy"}
+		return sandbox.Finding{Status: "ok", About: about, Text: "k3s enforces network policies, unless it was started with --disable-network-policy; a Pod's own node, where the API server may be, they never cover"}
 	}
 	return sandbox.Finding{
 		Status: "weaker", About: about, So: "use a network plugin that enforces policies, such as Calico or Cilium; to be sure, " + so,

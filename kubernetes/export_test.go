@@ -122,3 +122,6 @@ func (d *Driver) Mirrors(records bool) bool { return d.mirrored(records) != nil 
 
 // TrimSecret is for tests.
 var TrimSecret = trimSecret
+
+// OwnImage is for tests.
+func (d *Driver) OwnImage() (string, error) { return d.ownImage() }

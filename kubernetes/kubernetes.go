@@ -18,6 +18,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +27,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	client "k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -41,7 +44,8 @@ type Config struct {
 	// namespace that these name.
 	Cluster string
 	// ServerImage is the image with the server, which is copied into Pods.
-	// [Driver.Create] requires it.
+	// [Driver.Create] requires it. Default: the image of this program's container, where it runs in a
+	// Pod of the namespace.
 	ServerImage string
 	// ServerVolume mounts ServerImage in Pods instead of copying the server. The cluster
 	// must support image volumes. Default: copy.
@@ -105,6 +109,7 @@ var (
 	_ sandbox.KeyKeeper = (*Driver)(nil)
 	_ sandbox.KeyReader = (*Driver)(nil)
 	_ sandbox.Networker = (*Driver)(nil)
+	_ sandbox.Labeler   = (*Driver)(nil)
 )
 
 // Open finds the cluster. It does not connect yet.
@@ -131,9 +136,9 @@ func Open(config Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing access to the Kubernetes cluster: %w", err)
 	}
-	if inside, err := rest.InClusterConfig(); err == nil && inside.Host == access.Host {
-		config.Direct = true
-	}
+	own, err := rest.InClusterConfig()
+	inside := err == nil && own.Host == access.Host
+	config.Direct = config.Direct || inside
 	d := newDriver(config, api, namespace)
 	d.clock = clock
 	d.host = access.Host
@@ -143,11 +148,38 @@ func Open(config Config) (*Driver, error) {
 	d.configz = func(ctx context.Context, node string) ([]byte, error) {
 		return api.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").DoRaw(ctx)
 	}
+	if inside && config.ServerImage == "" {
+		if d.config.ServerImage, err = d.ownImage(); err != nil {
+			return nil, err
+		}
+	}
 	if !config.Direct {
 		d.dial = (&forwarder{access: access, api: api, namespace: namespace}).dial
 		d.dialEgress = (&forwarder{access: access, api: api, namespace: d.egressSpace()}).dialEgress
 	}
 	return d, nil
+}
+
+// ownImage returns the image of the container that this program runs in, or "" where its Pod cannot be
+// read: it may be of another namespace.
+func (d *Driver) ownImage() (string, error) {
+	name, err := os.Hostname() // of a Pod, its name
+	if err != nil {
+		return "", fmt.Errorf("finding the Pod of this program: %w", err)
+	}
+	pod, err := d.pods().Get(context.Background(), name, metav1.GetOptions{}) // see bounded
+	if err = apiError(context.Background(), "reading the image of this program's Pod", err); err != nil {
+		if errors.Is(err, sandbox.ErrUnknown) {
+			return "", err
+		}
+		return "", nil
+	}
+	for _, c := range pod.Spec.Containers { // others are sidecars
+		if len(pod.Spec.Containers) == 1 || slices.Contains(c.Command, os.Args[0]) {
+			return c.Image, nil
+		}
+	}
+	return "", nil
 }
 
 // newDriver returns a driver that connects to Pods by their addresses.

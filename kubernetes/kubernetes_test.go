@@ -944,8 +944,6 @@ func TestCheck(t *testing.T) {
 		`image pull secret "A b" is not the name of a Secret: `:                           func(s *sandbox.Spec) { s.PullSecrets = []string{"A b"} },
 		"node selector disk=a b: a node cannot have this label: ":                         func(s *sandbox.Spec) { s.NodeSelector = map[string]string{"disk": "a b"} },
 		`toleration "gpu:Never": must be KEY[=VALUE][:EFFECT]: the effect must be one of`: func(s *sandbox.Spec) { s.Tolerations = []string{"gpu", "gpu:Never"} },
-		"labels of k8s.io":   func(s *sandbox.Spec) { s.Labels = map[string]string{"x.k8s.io/y": "x"} },
-		"labels of x-k8s.io": func(s *sandbox.Spec) { s.Labels = map[string]string{"agents.x-k8s.io/sandbox-name-hash": "x"} },
 	} {
 		s := spec
 		change(&s)
@@ -955,6 +953,66 @@ func TestCheck(t *testing.T) {
 	}
 	if left := w.left(t); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// Operators may give Pods the labels that controllers of the cluster obey; clients of a gateway may not.
+func TestOperatorsLabels(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, ours := range map[string]bool{
+		"kueue.x-k8s.io/queue-name": true, "app.kubernetes.io/part-of": true, "k8s.io/x": true, "team.example/cost": false, "x-k8s.io.example/x": false,
+	} {
+		s := spec
+		s.Labels = map[string]string{name: "x"}
+		if _, err := w.driver.Check(t.Context(), &s); err != nil {
+			t.Errorf("%s: of an operator: %v", name, err)
+		}
+		if err := w.driver.CheckLabels(s.Labels); errors.Is(err, sandbox.ErrInvalid) != ours || err != nil && !strings.Contains(err.Error(), "label "+name+": labels of ") {
+			t.Errorf("%s: of a client: %v", name, err)
+		}
+	}
+}
+
+// In a Pod of the cluster, the server is that of the image that this program runs from.
+func TestOwnImage(t *testing.T) {
+	t.Parallel()
+	self := corev1.Container{Name: "main", Image: "own:2", Command: []string{os.Args[0], "serve"}}
+	sidecar := corev1.Container{Name: "proxy", Image: "proxy:1"}
+	for name, tt := range map[string]struct {
+		containers []corev1.Container
+		err        error
+		want       string
+		unknown    bool
+	}{
+		"alone":            {[]corev1.Container{{Name: "main", Image: "own:2"}}, nil, "own:2", false},
+		"beside a sidecar": {[]corev1.Container{sidecar, self}, nil, "own:2", false},
+		"not known":        {[]corev1.Container{sidecar, sidecar}, nil, "", false},
+		"no right":         {nil, apierrors.NewForbidden(corev1.Resource("pods"), "x", nil), "", false},
+		"no Pod of it":     {nil, nil, "", false},
+		"no answer":        {nil, apierrors.NewServiceUnavailable("starting"), "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if tt.err != nil {
+				w.fail("get", "pods", false, tt.err)
+			}
+			hostname, err := os.Hostname()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.containers != nil {
+				if _, err := w.CoreV1().Pods("agents").Create(t.Context(), &corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Name: hostname}, Spec: corev1.PodSpec{Containers: tt.containers},
+				}, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if image, err := w.driver.OwnImage(); image != tt.want || errors.Is(err, sandbox.ErrUnknown) != tt.unknown || err != nil && !tt.unknown {
+				t.Errorf("got %q, %v", image, err)
+			}
+		})
 	}
 }
 

@@ -213,7 +213,7 @@ func (d *Driver) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Deta
 		return nil, err
 	}
 	details := &sandbox.Details{
-		Instance: string(pod.UID), Removing: pod.DeletionTimestamp != nil, Network: cmp.Or(pod.Labels[labelNetwork], "default"), LostProtection: lost(pod),
+		Instance: string(pod.UID), Pod: pod.Namespace + "/" + pod.Name, Removing: pod.DeletionTimestamp != nil, Network: cmp.Or(pod.Labels[labelNetwork], "default"), LostProtection: lost(pod),
 		WorkDir: argument(pod, "--working-dir"),
 	}
 	if pod.Labels[labelNetwork] == networkPolicy && s.Pool == "" {
@@ -258,7 +258,8 @@ func lost(pod *corev1.Pod) []string {
 	}
 	switch pod.Labels[labelNetwork] {
 	case "none", networkPolicy:
-		all = append(all, "only network policies isolate it, which the cluster's network plugin may not enforce: see 'runtimectl doctor'")
+		all = append(all, "only network policies isolate it, which the cluster's network plugin may not enforce: see 'runtimectl doctor'",
+			"it reaches its own node, which network policies never cover")
 	}
 	if pod.Annotations[noteUser] == "root:0" {
 		all = append(all, "commands run with the server's own user: the agent can stop the server and read its memory")

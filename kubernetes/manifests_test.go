@@ -14,6 +14,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -94,7 +95,7 @@ func TestManifestOptions(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 	d := only[*appsv1.Deployment](t, objects)
-	if c := d.Spec.Template.Spec.Containers[0]; d.Namespace != "123" || *d.Spec.Replicas != 5 || c.Image != "registry.example/a:1" || c.Env[1].Value != c.Image {
+	if c := d.Spec.Template.Spec.Containers[0]; d.Namespace != "123" || *d.Spec.Replicas != 5 || c.Image != "registry.example/a:1" {
 		t.Errorf("%+v", d)
 	}
 	if b := only[*rbacv1.RoleBinding](t, objects); b.Subjects[0].Namespace != "123" || b.Namespace != "123" {
@@ -231,7 +232,27 @@ func TestManifestGateway(t *testing.T) {
 	if c.LivenessProbe == nil || c.ReadinessProbe == nil || c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() {
 		t.Errorf("%+v", c)
 	}
-	budget := only[*policyv1.PodDisruptionBudget](t, objects)
+	var budgets []*policyv1.PodDisruptionBudget
+	for _, o := range objects {
+		if budget, ok := o.(*policyv1.PodDisruptionBudget); ok {
+			budgets = append(budgets, budget)
+		}
+	}
+	if len(budgets) != 2 {
+		t.Fatalf("%d budgets", len(budgets))
+	}
+	budget, sandboxes := budgets[0], budgets[1]
+	// The other budget is for sandboxes in use. Without a controller, only a number protects a Pod.
+	protects, err := metav1.LabelSelectorAsSelector(sandboxes.Spec.Selector)
+	if err != nil || sandboxes.Spec.MinAvailable.Type != intstr.Int || sandboxes.Spec.MinAvailable.IntVal < 100000 {
+		t.Errorf("%v, %v", sandboxes.Spec, err)
+	}
+	for pool, want := range map[string]bool{"": true, "p": false} {
+		pod := kubernetes.PodOf(&sandbox.Spec{Image: "image", User: "agent"}, &kubernetes.Record{ID: "0123456789ab", Pod: "p", Pool: pool}, "server", false)
+		if protects.Matches(labels.Set(pod.Labels)) != want {
+			t.Errorf("pool %q: the budget protects %v, want %t", pool, pod.Labels, want)
+		}
+	}
 	service := only[*corev1.Service](t, objects)
 	for name, selector := range map[string]map[string]string{"budget": budget.Spec.Selector.MatchLabels, "service": service.Spec.Selector, "deployment": d.Spec.Selector.MatchLabels} {
 		for key, value := range selector {

@@ -22,6 +22,7 @@ const (
 	// Labels of Pods and Secrets.
 	labelManaged = domain + "managed" // "sandbox"
 	labelID      = domain + "id"
+	labelWarm    = domain + "warm" // "true" until the claim: a PodDisruptionBudget protects the others
 	labelName    = domain + "name" // of a Secret: the hash of the name
 
 	// Annotations of Pods.
@@ -119,11 +120,14 @@ func podFor(s *sandbox.Spec, r *record, config *Config) *corev1.Pod {
 				Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "1024"}},
 			},
 			InitContainers: []corev1.Container{initContainer(config.ServerImage)},
-			Containers:     []corev1.Container{container(s, r, config)},
+			Containers:     []corev1.Container{container(s, r)},
 			Volumes: []corev1.Volume{
 				emptyDir("server", serverBytes), emptyDir("state", stateBytes),
 			},
 		},
+	}
+	if r.Pool != "" {
+		pod.Labels[labelWarm] = "true"
 	}
 	pod.Annotations[noteServer] = config.ServerImage
 	pod.Annotations[noteWithin] = config.ReadyTimeout.String()
@@ -200,7 +204,7 @@ func initContainer(image string) corev1.Container {
 
 // container returns the container of the commands. It requests a tenth of its processor
 // time and a quarter of its memory: most sandboxes wait most of the time.
-func container(s *sandbox.Spec, r *record, config *Config) corev1.Container {
+func container(s *sandbox.Spec, r *record) corev1.Container {
 	caps := capabilities
 	if s.User == "root" || s.AllowRoot {
 		caps = slices.Concat(caps, rootCapabilities)
@@ -219,7 +223,7 @@ func container(s *sandbox.Spec, r *record, config *Config) corev1.Container {
 	confined.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	return corev1.Container{
 		Name: containerName, Image: s.Image, ImagePullPolicy: pullPolicies[s.Pull],
-		Command:         append([]string{serverPath, "init"}, arguments(s, r, config)...),
+		Command:         append([]string{serverPath, "init"}, arguments(s, r)...),
 		WorkingDir:      "/",
 		Env:             []corev1.EnvVar{{Name: gpus, Value: none}},
 		SecurityContext: confined,
@@ -255,7 +259,7 @@ var pullPolicies = map[sandbox.Pull]corev1.PullPolicy{
 
 // arguments returns the arguments of the server. Other Pods may reach its port and other
 // users of the cluster may read the arguments, so they have only the hash of the ticket.
-func arguments(s *sandbox.Spec, r *record, config *Config) []string {
+func arguments(s *sandbox.Spec, r *record) []string {
 	claim := []string{"--claim-key", r.claimKey, "--claim-name", "$(" + podVariable + ")"}
 	if r.claimKey == "" {
 		claim = []string{"--claim-hash", sandbox.TicketHash(r.Ticket)}

@@ -164,7 +164,7 @@ func (d *Driver) adopt(ctx context.Context, r *record, spec *sandbox.Spec) (*cor
 			notes[name] = value
 		}
 		patch := encode(map[string]any{"metadata": map[string]any{
-			"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "labels": map[string]any{labelManaged: "sandbox", labelID: r.ID}, "annotations": notes,
+			"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "labels": map[string]any{labelManaged: "sandbox", labelID: r.ID, labelWarm: nil}, "annotations": notes,
 		}})
 		claimed, err := d.pods().Patch(ctx, r.Pod, types.MergePatchType, patch, metav1.PatchOptions{})
 		switch {

@@ -104,11 +104,29 @@ func checkLabels(labels map[string]string) error {
 		if len(problems) > 0 {
 			return sandbox.Invalid("label %s=%s: a Pod cannot have it: %s", name, value, problems[0])
 		}
-		domain, _, _ := strings.Cut(name, "/")
-		for _, reserved := range []string{"actiond.dev", "kubernetes.io", "k8s.io", "x-k8s.io"} {
-			if strings.Contains(name, "/") && (domain == reserved || strings.HasSuffix(domain, "."+reserved)) {
-				return sandbox.Invalid("label %s: labels of %s are reserved; use another prefix", name, reserved)
-			}
+		if err := checkDomain(name, "actiond.dev"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckLabels is [sandbox.Labeler]'s.
+func (d *Driver) CheckLabels(labels map[string]string) error {
+	for name := range labels { // controllers of the cluster obey them
+		if err := checkDomain(name, "kubernetes.io", "k8s.io", "x-k8s.io"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkDomain refuses a label of one of the domains.
+func checkDomain(name string, reserved ...string) error {
+	domain, _, has := strings.Cut(name, "/")
+	for _, r := range reserved {
+		if has && (domain == r || strings.HasSuffix(domain, "."+r)) {
+			return sandbox.Invalid("label %s: labels of %s are reserved; use another prefix", name, r)
 		}
 	}
 	return nil

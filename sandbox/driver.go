@@ -190,6 +190,11 @@ type (
 		// connections end.
 		RestartEgress(ctx context.Context) error
 	}
+	// Labeler has labels that are the operator's: the platform obeys them.
+	Labeler interface {
+		// CheckLabels refuses such labels where a client asks for them.
+		CheckLabels(labels map[string]string) error
+	}
 	// KeyKeeper keeps the key of a gateway where all processes of the gateway find it.
 	KeyKeeper interface {
 		// GatewayKey returns the key of a name, which is created if it does not exist.

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -96,14 +97,18 @@ func (s *Sandbox) Overdue(now time.Time) string {
 	return "its time was up at " + s.Deadline.UTC().Format(time.RFC3339)
 }
 
-// Find returns the sandbox that ref names: by its id, its name, or the beginning
-// of its id, in this order. It fails with ErrNotFound or ErrAmbiguous.
+// minPrefix is the fewest digits of an id that name a sandbox: with fewer, a mistyped name of hexadecimal
+// digits would name another's.
+const minPrefix = 6
+
+// Find returns the sandbox that ref names: by its id, its name, or the first digits
+// of its id, six at least, in this order. It fails with ErrNotFound or ErrAmbiguous.
 func Find(all []*Sandbox, ref string) (*Sandbox, error) {
 	var found []*Sandbox
 	for _, match := range []func(s *Sandbox) bool{
 		func(s *Sandbox) bool { return s.ID == ref },
 		func(s *Sandbox) bool { return s.Name == ref },
-		func(s *Sandbox) bool { return strings.HasPrefix(s.ID, ref) },
+		func(s *Sandbox) bool { return len(ref) >= minPrefix && strings.HasPrefix(s.ID, ref) },
 	} {
 		for _, s := range all {
 			if ref != "" && match(s) {
@@ -117,6 +122,9 @@ func Find(all []*Sandbox, ref string) (*Sandbox, error) {
 			return found[0], nil
 		}
 		return nil, fmt.Errorf("%q is %w: %d sandboxes answer to it", ref, ErrAmbiguous, len(found))
+	}
+	if ref != "" && slices.ContainsFunc(all, func(s *Sandbox) bool { return strings.HasPrefix(s.ID, ref) }) {
+		return nil, fmt.Errorf("%q: %w; of an id write at least %d digits", ref, ErrNotFound, minPrefix)
 	}
 	return nil, fmt.Errorf("%q: %w", ref, ErrNotFound)
 }

@@ -64,6 +64,7 @@ type Image struct {
 // platform are zero.
 type Details struct {
 	Instance         string // the platform's id of its container, Pod or process
+	Pod              string // NAMESPACE/NAME, on Kubernetes
 	ImageID          string
 	Started, Ended   time.Time // zero: not yet
 	ExitCode         int       // of the server, where it ended

@@ -22,17 +22,41 @@ var replacements = []replacement{
 	{egressFile, "image: actiond-server:dev\n", "image: {{ .Values.image | quote }}\n"},
 	{"gateway.yaml", "replicas: 2\n", "replicas: {{ .Values.replicas }}\n"},
 	{"gateway.yaml", "image: actiond-server:dev #", "image: {{ .Values.image | quote }} #"},
-	{"gateway.yaml", "value: actiond-server:dev\n", "value: {{ .Values.image | quote }}\n"},
 	{"gateway.yaml", "- --key-secret=actiond-gateway-key\n", `- {{ printf "--key-secret=%s" .Values.keySecret | quote }}
 {{- range .Values.serveFlags }}
         - {{ . | quote }}
 {{- end }}
 `},
-	{"gateway.yaml", "value: 450MiB\n", "value: {{ .Values.goMemoryLimit | quote }}\n"},
+	{"gateway.yaml", "value: 450MiB\n", `value: {{ .Values.goMemoryLimit | quote }}
+{{- range .Values.env }}
+        - {{ toJson . }}
+{{- end }}
+`},
+	{"gateway.yaml", "            drop: [ALL]\n", "            drop: [ALL]\n" + given("        volumeMounts", "volumeMounts") + given("      volumes", "volumes")},
+	{"gateway.yaml", "      serviceAccountName: actiond-gateway\n", "      serviceAccountName: actiond-gateway\n" +
+		given("      imagePullSecrets", "imagePullSecrets") + given("      nodeSelector", "nodeSelector") + given("      tolerations", "tolerations")},
+	{"gateway.yaml", "        actiond.dev/component: gateway\n      annotations:\n", "        actiond.dev/component: gateway\n" + entries("podLabels") + "      annotations:\n" + entries("podAnnotations")},
+	{egressFile, "      serviceAccountName: actiond-egress\n", "      serviceAccountName: actiond-egress\n" +
+		given("      imagePullSecrets", "imagePullSecrets") + given("      nodeSelector", "egressNodeSelector") + given("      tolerations", "egressTolerations")},
+	{egressFile, "value: 96MiB\n", "value: {{ .Values.egressGoMemoryLimit | quote }}\n"},
+	{egressFile, "cpu: 50m\n", "cpu: {{ .Values.egressResources.requests.cpu | quote }}\n"},
+	{egressFile, "memory: 64Mi\n", "memory: {{ .Values.egressResources.requests.memory | quote }}\n"},
+	{egressFile, "cpu: \"2\"\n", "cpu: {{ .Values.egressResources.limits.cpu | quote }}\n"},
+	{egressFile, "memory: 128Mi\n", "memory: {{ .Values.egressResources.limits.memory | quote }}\n"},
 	{"gateway.yaml", "cpu: 100m\n", "cpu: {{ .Values.resources.requests.cpu | quote }}\n"},
 	{"gateway.yaml", "memory: 128Mi\n", "memory: {{ .Values.resources.requests.memory | quote }}\n"},
 	{"gateway.yaml", "cpu: \"2\"\n", "cpu: {{ .Values.resources.limits.cpu | quote }}\n"},
 	{"gateway.yaml", "memory: 512Mi\n", "memory: {{ .Values.resources.limits.memory | quote }}\n"},
+}
+
+// given is the text of a field that is there where its value is given.
+func given(field, value string) string {
+	return "{{- with .Values." + value + " }}\n" + field + ": {{ toJson . }}\n{{- end }}\n"
+}
+
+// entries is the text of the entries of a value in a mapping.
+func entries(value string) string {
+	return "{{- range $name, $text := .Values." + value + " }}\n        {{ $name | quote }}: {{ $text | quote }}\n{{- end }}\n"
 }
 
 const ofBase = "namespace: actiond\n"
@@ -73,11 +97,33 @@ resources:
     memory: 512Mi
 # A little less than the limit of memory.
 goMemoryLimit: 450MiB
+# The gateway's Pods, for example variables and volumes for the serve flag --secret. Pull secrets are the
+# egress proxy's too; for those of sandboxes add the serve flag --image-pull-secret.
+env: []
+volumes: []
+volumeMounts: []
+imagePullSecrets: []
+nodeSelector: {}
+tolerations: []
+podLabels: {}
+podAnnotations: {}
+# Let evictions, as of 'kubectl drain', wait until sandboxes have ended.
+protectSandboxes: true
 # The most Pods there may be in the namespace: gateways, sandboxes and those kept ready.
 maxPods: 1000
 # The egress proxy for sandboxes with network policies, in a namespace of its own, whose
 # name ends in -egress.
 egress: true
+egressNodeSelector: {}
+egressTolerations: []
+egressResources:
+  requests:
+    cpu: 50m
+    memory: 64Mi
+  limits:
+    cpu: "2"
+    memory: 128Mi
+egressGoMemoryLimit: 96MiB
 # Let the gateway use agent-sandbox, for the flag --pool=agent-sandbox:NAME.
 agentSandbox: false
 `
@@ -144,6 +190,8 @@ func template(name string) (string, error) {
 	switch {
 	case strings.HasPrefix(name, "agent-sandbox/"):
 		text = "{{- if .Values.agentSandbox }}\n" + text + "{{- end }}\n"
+	case name == "sandboxes.yaml":
+		text = "{{- if .Values.protectSandboxes }}\n" + text + "{{- end }}\n"
 	case name == egressFile:
 		text = "{{- if .Values.egress }}\n" + text + "{{- end }}\n"
 	}

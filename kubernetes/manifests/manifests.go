@@ -130,13 +130,7 @@ func (o *Options) change(object *yaml.Node) {
 	if o.Image == "" {
 		return
 	}
-	container := []string{"spec", "template", "spec", "containers"}
-	set(object, o.Image, append(container, "image")...)
-	for _, variable := range each(object, append(container, "env")...) {
-		if name := field(variable, "name"); name != nil && name.Value == "ACTIOND_SERVER_IMAGE" {
-			set(variable, o.Image, "value")
-		}
-	}
+	set(object, o.Image, "spec", "template", "spec", "containers", "image")
 }
 
 // move renames the namespaces in an object.

@@ -61,6 +61,7 @@ says, and what protects the host from them differently from the defaults.`,
 type detailInfo struct {
 	sandboxInfo
 	Container    string      `json:"container,omitempty"`
+	Pod          string      `json:"pod,omitempty"` // NAMESPACE/NAME
 	ImageID      string      `json:"image_id,omitempty"`
 	Started      *time.Time  `json:"started,omitempty"`
 	Ended        *time.Time  `json:"ended,omitempty"`
@@ -91,7 +92,7 @@ type mountInfo struct {
 
 // detail adds the facts of the platform.
 func (i *detailInfo) detail(d *sandbox.Details) {
-	i.Container, i.ImageID, i.OutOfMemory, i.WorkDir, i.Network, i.Names, i.Addresses = d.Instance, d.ImageID, d.OutOfMemory, d.WorkDir, d.Network, d.Names, d.Addresses
+	i.Pod, i.Container, i.ImageID, i.OutOfMemory, i.WorkDir, i.Network, i.Names, i.Addresses = d.Pod, d.Instance, d.ImageID, d.OutOfMemory, d.WorkDir, d.Network, d.Names, d.Addresses
 	i.Memory, i.CPUs, i.Pids, i.Runtime, i.ReadOnly = d.Memory, d.CPUs, d.Pids, d.Runtime, d.ReadOnly
 	i.SecurityOpts, i.Server = d.SecurityOpts, d.Server
 	i.Lost, i.Gained = append([]string{}, d.LostProtection...), append([]string{}, d.GainedProtection...)
@@ -164,6 +165,7 @@ func (l detailList) Table() [][]string {
 		}
 		add("security", strings.Join(i.SecurityOpts, " "))
 		add("server", i.Server)
+		add("pod", i.Pod)
 		add("container", i.Container)
 		for _, text := range i.Lost {
 			add("lost", text)

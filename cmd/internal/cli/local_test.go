@@ -98,7 +98,7 @@ func TestLocalLife(t *testing.T) {
 	if got := m.ok("ls", "-q"); got != id+"\n" {
 		t.Errorf("ls -q: got %q, want the id", got)
 	}
-	if got := m.ok("inspect", id[:4]); !strings.Contains(got, "\nlost") {
+	if got := m.ok("inspect", id[:6]); !strings.Contains(got, "\nlost") {
 		t.Errorf("inspect by a short id says nothing of protection: %s", got)
 	}
 	if got := m.ok("exec", "box", "--", "sh", "-c", `echo "$SECRET $1"; pwd`, "sh", "a  b"); got != "s a  b\n"+filepath.Join(m.dir, "local", id, "work")+"\n" {

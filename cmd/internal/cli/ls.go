@@ -115,13 +115,13 @@ func describe(s *sandbox.Sandbox) sandboxInfo {
 type sandboxList []sandboxInfo
 
 func (l sandboxList) Table() [][]string {
-	rows := [][]string{{"SANDBOX", "NAME", "IMAGE", "STATE", "AGE", "ENDS IN", "POOL"}}
+	rows := [][]string{{"SANDBOX", "NAME", "IMAGE", "STATE", "AGE", "ENDS IN", "POOL", "OWNER"}}
 	for _, s := range l {
 		ends := "-"
 		if s.Deadline != nil {
 			ends = output.Span(time.Until(*s.Deadline))
 		}
-		rows = append(rows, []string{s.ID, s.Name, s.Image, string(s.State), output.Span(time.Since(s.Created)), ends, output.OrDash(s.Pool)})
+		rows = append(rows, []string{s.ID, s.Name, s.Image, string(s.State), output.Span(time.Since(s.Created)), ends, output.OrDash(s.Pool), output.OrDash(s.Owner)})
 	}
 	return rows
 }
