@@ -5,14 +5,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
+	"io/fs"
 	"path"
-	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -28,26 +26,26 @@ import (
 )
 
 const (
-	// demoModule is small, its tests need nothing else, and this program is
-	// linked with it: the machine that built the program has its source.
-	demoModule = "github.com/spf13/pflag"
 	// demoTTL ends the sandbox of a demo that was killed.
 	demoTTL = 30 * time.Minute
-	// testLimit in seconds is enough to compile the standard library too.
-	testLimit = 300
 	// unfinished is the exit code of a command that runs on after its answer.
 	unfinished = -1
 )
 
+// demoProject is the project that the demo breaks. Any shell runs its tests.
+//
+//go:embed demoproject
+var demoProject embed.FS
+
 // demoImages are the images in which the demo runs, in order of preference: the
-// first ones have Python, and the last one is pulled if it is missing.
+// last one is pulled if it is missing.
 var demoImages = []string{platform.ImageTag, "actiond-base:bookworm", "debian:bookworm-slim"}
 
 // step is one request and its expected result.
 type step struct {
 	say, show string     // for people; show is by default the command of a run
-	needs     string     // a need of the sandbox: "module", "python3", "go", "undo"
-	action    api.Action // nil: upload the module, unless there is work
+	undoes    bool       // it needs a server that can take changes back
+	action    api.Action // nil: upload the project, unless there is work
 	work      func(context.Context) (api.Observation, error)
 	seconds   float64  // hard timeout; 0 for none
 	exit      int      // expected exit code of a run, or unfinished
@@ -55,31 +53,32 @@ type step struct {
 }
 
 // story returns the steps of the demo. dir is the absolute path of the shell's
-// current directory, version that of the module, and undo takes the last change back.
-func story(dir, version string, undo func(context.Context) (api.Observation, error)) []step {
-	const right, wrong = "*b = boolValue(v)", "*b = boolValue(!v)"
-	greeter, flag := path.Join(dir, "greeter.py"), path.Join(dir, "pflag", "bool.go")
-	lines := "name = input(\"Enter your name: \")\nprint(f\"Hello, {name}!\")"
+// current directory, and undo takes the last change back.
+func story(dir string, undo func(context.Context) (api.Observation, error)) []step {
+	const right, wrong = "($1 - 32)", "($1 + 32)"
+	greeter, formula := path.Join(dir, "greeter.sh"), path.Join(dir, "project", "temperature.sh")
+	lines := "#!/bin/sh\nprintf 'Enter your name: '; read -r name; echo \"Hello, $name!\""
 	run := func(command string) api.Action { return api.RunAction{Command: command} }
-	view := api.ReadAction{Path: flag, ImplSource: "oh_aci", ViewRange: []int{20, 24}, End: -1}
-	test := api.RunAction{Command: "go test -count=1 .", Blocking: true} // compiling prints nothing
+	edit := func(command, old, text string) api.Action {
+		return api.EditAction{Command: command, Path: formula, OldStr: new(old), NewStr: new(text)}
+	}
 	return []step{
-		{say: "Create an empty file.", show: "create greeter.py", action: api.EditAction{Command: "create", Path: greeter, FileText: new("")}, holds: []string{"File created successfully"}},
-		{say: "Write its two lines.", show: "insert greeter.py", action: api.EditAction{Command: "insert", Path: greeter, InsertLine: new(api.LineNumber("0")), NewStr: new(lines)}, holds: []string{"\n+name = input", "\n+print(f\"Hello"}},
-		{say: "Make it executable.", action: run("chmod +x greeter.py")},
-		{say: "Run it and answer its question.", needs: "python3", action: run("echo 'TestUser' | python3 greeter.py"), holds: []string{"Enter your name: Hello, TestUser!"}},
+		{say: "Create an empty file.", show: "create greeter.sh", action: api.EditAction{Command: "create", Path: greeter, FileText: new("")}, holds: []string{"File created successfully"}},
+		{say: "Write its two lines.", show: "insert greeter.sh", action: api.EditAction{Command: "insert", Path: greeter, InsertLine: new(api.LineNumber("0")), NewStr: new(lines)}, holds: []string{"\n+#!/bin/sh", "\n+printf 'Enter"}},
+		{say: "Make it executable.", action: run("chmod +x greeter.sh")},
+		{say: "Run it and answer its question.", action: run("echo 'TestUser' | ./greeter.sh"), holds: []string{"Enter your name: Hello, TestUser!"}},
 
-		{say: "Upload a real Go module, " + demoModule + " " + version + ".", show: "upload pflag", needs: "module", holds: []string{"go.mod", "bool_test.go"}},
-		{say: "Go there, and keep Go off the network. The shell remembers both.", needs: "module", action: run("cd pflag && export GOPROXY=off GOWORK=off GOFLAGS=-trimpath CGO_ENABLED=0")},
-		{say: "View how it reads a boolean flag.", show: "view pflag/bool.go, lines 20 to 24", needs: "module", action: view, holds: []string{right}},
-		{say: "Break it: every flag now means its opposite.", show: "str_replace pflag/bool.go", needs: "module", action: api.EditAction{Command: "str_replace", Path: flag, OldStr: new(right), NewStr: new(wrong)}, holds: []string{"\n-\t" + right, "\n+\t" + wrong}},
-		{say: "Its tests fail. Go compiles first, which may take a while.", needs: "module go", action: test, seconds: testLimit, exit: 1, holds: []string{"--- FAIL: TestBoolP"}},
-		{say: "Undo.", show: "undo_edit pflag/bool.go", needs: "module", action: api.EditAction{Command: "undo_edit", Path: flag}, holds: []string{"\n-\t" + wrong, "\n+\t" + right}},
-		{say: "Its tests pass.", needs: "module go", action: test, seconds: testLimit, holds: []string{"ok  ", demoModule}},
+		{say: "Upload a small project with tests.", show: "upload project", holds: []string{"temperature.sh", "test.sh"}},
+		{say: "Go there. The shell remembers it.", action: run("cd project")},
+		{say: "View how it converts temperatures.", show: "view project/temperature.sh", action: api.ReadAction{Path: formula, ImplSource: "oh_aci", End: -1}, holds: []string{right}},
+		{say: "Break it.", show: "str_replace project/temperature.sh", action: edit("str_replace", right, wrong), holds: []string{"\n-\techo $(( " + right, "\n+\techo $(( " + wrong}},
+		{say: "Its tests fail.", action: run("sh test.sh"), exit: 1, holds: []string{"not ok - 32 F: got 35 C, want 0 C"}},
+		{say: "Undo.", show: "undo_edit project/temperature.sh", action: api.EditAction{Command: "undo_edit", Path: formula}, holds: []string{"\n-\techo $(( " + wrong, "\n+\techo $(( " + right}},
+		{say: "Its tests pass.", action: run("sh test.sh"), holds: []string{"ok - 212 F are 100 C"}},
 
-		{say: "Make a mistake: a command deletes the whole project.", needs: "undo", action: run("rm -rf *")},
-		{say: "Take it back. The server knows what every command changed, without git.", show: "runtimectl undo", needs: "undo", work: undo, holds: []string{"created"}},
-		{say: "Its tests pass again.", needs: "module go undo", action: test, seconds: testLimit, holds: []string{"ok  ", demoModule}},
+		{say: "Make a mistake: a command deletes the whole project.", undoes: true, action: run("rm -rf *")},
+		{say: "Take it back. The server knows what every command changed, without git.", show: "runtimectl undo", undoes: true, work: undo, holds: []string{"created"}},
+		{say: "Its tests pass again.", undoes: true, action: run("sh test.sh"), holds: []string{"ok - 212 F are 100 C"}},
 
 		{say: "Start a build of 1.5 seconds and wait 0.3 at most.", action: run("echo compiling; sleep 1.5; echo linked"), seconds: 0.3, exit: unfinished, holds: []string{"compiling"}},
 		{say: "Ask for the rest with an empty command.", show: `run ""`, action: run(""), holds: []string{"linked"}},
@@ -95,8 +94,8 @@ func (p *program) demo() *cobra.Command {
 		Use:   "demo",
 		Short: "Play a real session in a sandbox",
 		Long: `Demo makes a sandbox and plays a session in it: it writes a program and runs it,
-breaks a real Go module, watches its tests fail and undoes the damage, deletes the
-whole project and takes that back, and shows what a time limit does. Where a Docker engine can keep network policies, a second
+breaks a project, watches its tests fail and undoes the damage, deletes the whole
+project and takes that back, and shows what a time limit does. Where a Docker engine can keep network policies, a second
 sandbox asks for a page that its policy allows and for one that it denies. The
 result of every step is checked. At the end the sandboxes are removed.
 
@@ -104,8 +103,7 @@ The sandbox is a container of --image, or of the first of these images that is o
 the host or can be pulled: ` + strings.Join(demoImages, ", ") + `.
 If no container can be made, and with --on local, it is a process of this machine.
 
-Steps that need python3 or Go are skipped in a sandbox without them. The exit
-code is 1 when a step failed.`,
+The exit code is 1 when a step failed.`,
 		Example: `  runtimectl demo
   runtimectl demo --image golang:1.26`,
 		Args: command.NoArgs,
@@ -163,34 +161,22 @@ func (p *program) playIn(ctx context.Context, driver sandbox.Driver, s *sandbox.
 	if plain != "" {
 		_, _ = fmt.Fprintf(p.Stderr, "note: no colours, because %s\n", plain)
 	}
-	d := demo{client: c, out: p.Stdout, style: style, missing: map[string]string{}}
+	d := demo{client: c, out: p.Stdout, style: style}
 	defer func() { d.client.Close() }()
 	about := "a process of this machine"
 	if !p.Local {
 		about = "a container of " + s.Image
 	}
 	d.print("Playing in sandbox %s, %s.\n", s.ID, about)
-	const probe = "pwd -P; python3 --version >/dev/null 2>&1 && echo python3; go version >/dev/null 2>&1 && echo go; " +
-		"for name in curl wget bash; do command -v $name >/dev/null && echo $name; done"
+	const probe = "pwd -P; for name in curl wget bash; do command -v $name >/dev/null && echo $name; done"
 	o, err := d.do(ctx, step{action: api.RunAction{Command: probe, Blocking: true}})
 	if err != nil {
 		return fmt.Errorf("looking for programs in the sandbox: %w", err)
 	}
 	found := strings.Split(api.Content(o), "\n")
 	d.dir = found[0]
-	for _, name := range []string{"python3", "go"} {
-		if !slices.Contains(found, name) {
-			d.missing[name] = "the sandbox has no working " + name
-		}
-	}
-	var version string
-	if version, d.module, err = findModule(ctx); err != nil {
-		d.missing["module"] = err.Error()
-	}
-	if _, err := c.Checkpoint(ctx, api.CheckpointRequest{Name: "demo"}); err != nil {
-		d.missing["undo"] = err.Error()
-	}
-	for _, s := range story(d.dir, version, d.undo) {
+	_, d.cannot = c.Checkpoint(ctx, api.CheckpointRequest{Name: "demo"})
+	for _, s := range story(d.dir, d.undo) {
 		if err := d.play(ctx, s); err != nil {
 			return err
 		}
@@ -203,38 +189,19 @@ func (p *program) playIn(ctx context.Context, driver sandbox.Driver, s *sandbox.
 	if d.failure != nil {
 		return fmt.Errorf("the demo failed: %w", d.failure)
 	}
+	create, name := "create --name mine "+cmp.Or(s.Image, "debian"), "mine"
+	if p.Local {
+		create, name = "create --on local --name mine", "--on local mine"
+	}
+	d.print("\nNow try:\n  runtimectl %s\n  runtimectl sh %s\n  runtimectl undo %s\n", create, name, name)
 	return d.written
-}
-
-// findModule packs the demo's module from the module cache of this machine, in
-// the version that this program was built with.
-func findModule(ctx context.Context) (version string, module []byte, err error) {
-	info, _ := debug.ReadBuildInfo() // Go adds it to every program
-	for _, dep := range info.Deps {
-		if dep.Path == demoModule {
-			version = dep.Version
-		}
-	}
-	cache, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		return version, nil, fmt.Errorf("asking Go for the module cache of this machine: %w", err)
-	}
-	dir := filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(demoModule)+"@"+version)
-	var buf bytes.Buffer
-	w := zip.NewWriter(&buf)
-	if err := errors.Join(w.AddFS(os.DirFS(dir)), w.Close()); err != nil {
-		return version, nil, fmt.Errorf("the module is not in the cache: run 'go mod download %s@%s': %w", demoModule,
-			version, err)
-	}
-	return version, buf.Bytes(), nil
 }
 
 // demo plays steps in a sandbox and prints them. It owns the client.
 type demo struct {
 	client  *client.Client
-	dir     string            // in the sandbox
-	module  []byte            // a zip archive
-	missing map[string]string // why there is no module, python3, go
+	dir     string // in the sandbox
+	cannot  error  // undo
 	out     io.Writer
 	style   output.Style
 	written error // of the first write that failed
@@ -270,8 +237,8 @@ func (d *demo) play(ctx context.Context, s step) error {
 	d.print("\n%s  %s\n", d.style.Paint(output.Bold, fmt.Sprintf("%2d", number)), s.say)
 	d.line(output.Cyan, "> "+cmp.Or(s.show, run.Command))
 	why := ""
-	for need := range strings.FieldsSeq(s.needs) {
-		why = cmp.Or(why, d.missing[need])
+	if s.undoes && d.cannot != nil {
+		why = d.cannot.Error()
 	}
 	if d.failure != nil {
 		why = "an earlier step failed"
@@ -311,7 +278,7 @@ func (d *demo) play(ctx context.Context, s step) error {
 	return d.written
 }
 
-// do sends the action of a step, or uploads the module.
+// do sends the action of a step, or uploads the project.
 func (d *demo) do(ctx context.Context, s step) (api.Observation, error) {
 	limit := time.Minute + time.Duration(s.seconds*float64(time.Second))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
@@ -320,8 +287,17 @@ func (d *demo) do(ctx context.Context, s step) (api.Observation, error) {
 		return s.work(ctx)
 	}
 	if s.action == nil {
-		dir := path.Join(d.dir, "pflag")
-		if _, err := d.client.Upload(ctx, dir, "module.zip", bytes.NewReader(d.module), true); err != nil {
+		dir := path.Join(d.dir, "project")
+		var packed bytes.Buffer
+		files, err := fs.Sub(demoProject, "demoproject")
+		if err != nil {
+			return nil, err
+		}
+		w := zip.NewWriter(&packed)
+		if err := errors.Join(w.AddFS(files), w.Close()); err != nil {
+			return nil, err
+		}
+		if _, err := d.client.Upload(ctx, dir, "project.zip", &packed, true); err != nil {
 			return nil, err
 		}
 		names, err := d.client.ListFiles(ctx, dir)

@@ -9,12 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
@@ -51,7 +51,7 @@ docker command.`,
 	flags := c.Flags()
 	flags.StringVar(&b.base, "base", imageBase, "build from this `IMAGE`, a Debian or Ubuntu")
 	flags.StringVarP(&b.tag, "tag", "t", platform.ImageTag, "call the image `NAME`")
-	flags.StringVarP(&b.file, "file", "f", "", "build by this `FILE` (default: the one above runtimectl's directory)")
+	flags.StringVarP(&b.file, "file", "f", "", "build by this `FILE` (default: the one of this version)")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		b.line = p.Progress()
 		defer b.line.End()
@@ -92,6 +92,7 @@ func (b *imageBuild) build(ctx context.Context) error {
 	if err := b.docker(ctx, recipe, "build", "--build-arg", "BASE="+base, "--tag", b.tag, "-"); err != nil {
 		return fmt.Errorf("building %s: %w", b.tag, err)
 	}
+	b.line.End()
 	_, err = fmt.Fprintln(b.p.Stdout, b.tag)
 	return err
 }
@@ -101,23 +102,14 @@ func (b *imageBuild) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.p.Stderr, "note: "+format+"\n", args...)
 }
 
-// recipe is the Dockerfile: the given one, or that of the checkout which this
-// program was built in.
+// recipe is the given Dockerfile, or the one of this program's version.
 func (b *imageBuild) recipe() ([]byte, error) {
-	file := b.file
-	if file == "" {
-		self, err := os.Executable()
-		if err == nil {
-			self, err = filepath.EvalSymlinks(self)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("finding the Dockerfile: %w", err)
-		}
-		file = filepath.Join(filepath.Dir(filepath.Dir(self)), "Dockerfile")
+	if b.file == "" {
+		return []byte(actiond.Dockerfile), nil
 	}
-	data, err := os.ReadFile(file)
+	data, err := os.ReadFile(b.file)
 	if err != nil {
-		return nil, fmt.Errorf("reading the Dockerfile: %w; it is in Actiond's source, name it with --file", err)
+		return nil, fmt.Errorf("reading the Dockerfile: %w", err)
 	}
 	return data, nil
 }

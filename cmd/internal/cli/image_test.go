@@ -35,6 +35,10 @@ func TestImage(t *testing.T) {
 			built: "build --build-arg BASE=debian:bookworm-slim --tag actiond:dev -\nFROM base\n", stderr: "note: base image: debian:bookworm-slim; it is on this host\n",
 		},
 		{
+			name: "the Dockerfile of this version", args: []string{"-f", ""}, has: " debian:bookworm-slim ", stdout: "actiond:dev\n",
+			built: "build --build-arg BASE=debian:bookworm-slim --tag actiond:dev -\n" + string(testhelp.ReadFile(t, "../../../Dockerfile")),
+		},
+		{
 			name: "base pulled", args: []string{"--base", "ubuntu:24.04", "-t", "x:1"}, pulls: " ubuntu:24.04 ", stdout: "x:1\n",
 			built: "build --build-arg BASE=ubuntu:24.04 --tag x:1 -\nFROM base\n", stderr: "note: base image: ubuntu:24.04; it was pulled\n",
 		},
@@ -56,7 +60,7 @@ func TestImage(t *testing.T) {
 		},
 		{name: "no debootstrap", code: command.ExitFailed, stderr: "debootstrap is needed: apt-get install debootstrap"},
 		{name: "no engine", down: true, code: command.ExitUnavailable, stderr: "the Docker engine cannot be reached"},
-		{name: "no Dockerfile", args: []string{"-f", "/no/such"}, code: command.ExitFailed, stderr: "it is in Actiond's source, name it with --file"},
+		{name: "no Dockerfile", args: []string{"-f", "/no/such"}, code: command.ExitFailed, stderr: "reading the Dockerfile: open /no/such"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

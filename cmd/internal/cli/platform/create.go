@@ -109,6 +109,8 @@ func showOn(line *output.Progress, image string) func(*Options) {
 		o.Progress = func(_ string, state sandbox.State, waiting string) {
 			if text := doing(state, waiting); text != "" {
 				line.Say("%s", text)
+			} else {
+				line.End()
 			}
 		}
 		var had bool

@@ -1,0 +1,5 @@
+# Degrees of Fahrenheit in degrees of Celsius.
+
+celsius() {
+	echo $(( ($1 - 32) * 5 / 9 ))
+}
