@@ -17,6 +17,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -329,6 +330,7 @@ func TestNetworkPolicy(t *testing.T) {
 		t.Errorf("doctor about the proxy: %+v", found)
 	}
 
+	testNetworkWords(t, space, to)
 	if err := errors.Join(d.Delete(t.Context(), a), d.Delete(t.Context(), b)); err != nil {
 		t.Fatal(err)
 	}
@@ -454,4 +456,44 @@ func bridgeAddress(t *testing.T) string {
 	}
 	t.Fatalf("%s has the addresses %v", podBridge, all)
 	return ""
+}
+
+// testNetworkWords makes and changes policies by the command line, from outside of the cluster. to is the
+// target, which is in podRange.
+func testNetworkWords(t *testing.T, space, to string) {
+	t.Helper()
+	w := newWords(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	testhelp.WriteFile(t, secret, "sesame-open-the-door", 0o600)
+	w.env = append(w.env, "ACTIOND_ON=kubernetes:test/"+space, "ACTIOND_STATE_DIR="+t.TempDir())
+	policy := []string{"--pull", "never", "--memory", "64m", "--allow", to, "--private", podRange.String()}
+	fetch := []string{"exec", "words", "--", "wget", "-q", "-O-", "http://" + to + "/"}
+
+	pool := w.begin("is kept warm", append(append([]string{"pool"}, policy...), busyboxImage)...)
+	w.want("", "", append(append([]string{"create", "--name", "words", "--secret", "id=API,src=" + secret + ",host=api.example"}, policy...), busyboxImage)...)
+	w.want("welcome", "", fetch...)
+	w.want("API to api.example", "", "network", "words")
+	w.want("no-network", "", "network", "--mode", "no-network", "words")
+	if out, said, code := w.try("", fetch...); code == 0 || !strings.Contains(said, "403") {
+		t.Errorf("in mode no-network: %d, %s", code, out)
+	}
+	w.want("allowlist", "", "network", "--mode", "allowlist", "--allow", "b.example:443", "--remove", to, "--remove-secret", "API", "words")
+	w.want("b.example:443", "", "network", "words")
+	if out, _, code := w.try("", "network", "--check", to+":80", "words"); code != 1 || !strings.Contains(out, "denied") {
+		t.Errorf("the removed rule: %d, %s", code, out)
+	}
+	w.want("words", "", "inspect", "words", "-o", "json")
+
+	until(t, "a sandbox of the pool is ready", func() bool {
+		out, _, _ := w.try("", "ls", "--filter", "pool=default", "--filter", "state=ready", "--quiet")
+		return out != ""
+	})
+	if _, said, code := w.try("", append(append([]string{"create", "--name", "warm", "--pool", "default"}, policy...), busyboxImage)...); code != 0 || strings.Contains(said, "this one was made") {
+		t.Errorf("a claim: %d, %s", code, said)
+	}
+	fetch[1] = "warm"
+	w.want("welcome", "", fetch...)
+	pool()
+	w.begin("http://", "serve", "--addr", "127.0.0.1:0", "--secret", "id=API,src="+secret+",host=api.example", "--private", podRange.String())()
+	w.want("", "", "rm", "words", "warm")
 }

@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -50,6 +51,43 @@ func (w *words) try(input string, args ...string) (stdout, stderr string, code i
 	}
 	w.t.Logf("runtimectl %s: %d\n%s%s", strings.Join(args, " "), code, out.String(), said.String())
 	return out.String(), said.String(), code
+}
+
+// begin starts a command that runs until it is interrupted, and waits for a line with a text. end
+// interrupts it, and fails the test unless it then ends well.
+func (w *words) begin(text string, args ...string) (end func()) {
+	w.t.Helper()
+	cmd := exec.CommandContext(w.t.Context(), w.program, args...)
+	cmd.Env, cmd.Dir = w.env, w.t.TempDir()
+	r, out, err := os.Pipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	err = errors.Join(cmd.Start(), out.Close())
+	lines := bufio.NewReader(r)
+	said := ""
+	for err == nil && !strings.Contains(said, text) {
+		var line string
+		line, err = lines.ReadString('\n')
+		said += line
+	}
+	if err != nil {
+		w.t.Fatalf("%q: %v, %q", args, err, said)
+	}
+	rest := make(chan []byte, 1)
+	go func() { // ends with the command
+		later, _ := io.ReadAll(lines)
+		rest <- later
+	}()
+	return func() {
+		w.t.Helper()
+		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		later := <-rest
+		if err := errors.Join(cmd.Wait(), r.Close()); err != nil {
+			w.t.Errorf("%q ended with %v: %s%s", args, err, said, later)
+		}
+	}
 }
 
 // want fails the test unless a command succeeds and prints a text.
