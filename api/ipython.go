@@ -10,6 +10,8 @@ type IPythonAction struct {
 	IncludeExtra bool `json:"include_extra"`
 	// KernelInitCode is carried and not used.
 	KernelInitCode string `json:"kernel_init_code"`
+	// Reference keeps carriage returns, and the colours that the reference keeps.
+	Reference bool `json:"-"`
 }
 
 // IPythonObservation is the output and the result of a cell. An exception is part of

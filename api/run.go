@@ -28,6 +28,12 @@ type RunAction struct {
 	// ReturnOnInput answers as soon as the command waits for input. The reference server
 	// does not know it.
 	ReturnOnInput bool `json:"return_on_input,omitzero"`
+	// Dialect is "" for one command, and text and control keys as input. "openhands-v1"
+	// has names for keys, and the others take commands of several lines.
+	Dialect Dialect `json:"dialect,omitzero"`
+	// Reference reads Command as the reference does: without white space around it, also as
+	// input, and with carriage returns as they are.
+	Reference bool `json:"-"`
 	Common
 }
 

@@ -170,6 +170,9 @@ func observeCell(a api.IPythonAction, cell notebook.Cell, req api.Request, r not
 		notes = append(notes, fmt.Sprintf("[The kernel of the cells before %s. This cell ran in a new one, without their variables and imports.]", r.Lost))
 	}
 	content := r.Text
+	if !a.Reference {
+		content = notebook.Screen(content)
+	}
 	switch {
 	case content == "" && len(notes) == 0:
 		content = noOutput

@@ -41,7 +41,14 @@ const maxContent = 30000
 func (e *Executor) run(
 	ctx context.Context, a api.RunAction, req api.Request, w api.Watch, t *turn,
 ) (api.Observation, error) {
-	a.Command = strings.TrimSpace(a.Command) // docs/reference/openhands-protocol.md, section 4.3
+	if a.Reference || !a.IsInput {
+		a.Command = strings.TrimSpace(a.Command) // docs/reference/openhands-protocol.md, section 4.3
+	}
+	ends := strings.Count(a.Command, "\r\n")
+	converted := !a.Reference && !a.IsInput && ends > 0 && ends == strings.Count(a.Command, "\n")
+	if converted {
+		a.Command = strings.ReplaceAll(a.Command, "\r\n", "\n")
+	}
 	if a.Reset {
 		if t.check() != nil { // the session that it should reset is gone, and a new one is not its own
 			return runFailed(a, "ERROR: "+keeper.ErrClosed.Error()), nil
@@ -76,8 +83,10 @@ func (e *Executor) run(
 		return nil, context.Cause(ctx)
 	}
 	o := e.observe(a, command, req, result)
-	if run, ok := o.(api.RunObservation); ok && now != nil {
-		run.Metadata.Waiting = now
+	if run, ok := o.(api.RunObservation); ok {
+		if run.Metadata.Waiting = now; converted {
+			run.Metadata.Suffix += "\n[The line ends of the command were CRLF, and were taken for LF.]"
+		}
 		o = run
 	}
 	return o, nil
@@ -127,7 +136,8 @@ func (e *Executor) waitingIn(shell *bash.Session, outcome bash.Outcome) *api.Wai
 // command returns an action as a command of a session, which reports its progress to w.
 func (e *Executor) command(a api.RunAction, req api.Request, w api.Watch, t *turn) bash.Command {
 	c := bash.Command{
-		Text: a.Command, Input: a.IsInput, Hidden: a.Hidden, Hard: -1, Queue: w.Queue, Waits: t.give, Cancelled: w.Cancelled,
+		Text: a.Command, Input: a.IsInput, Verbatim: a.IsInput && !a.Reference,
+		KeyNames: a.IsInput && a.Dialect == api.DialectOpenHandsV1, Several: a.Dialect != "" && a.Dialect != api.DialectOpenHandsV1, Hidden: a.Hidden, Hard: -1, Queue: w.Queue, Waits: t.give, Cancelled: w.Cancelled,
 		Begin: func() error {
 			if err := t.check(); err != nil {
 				return err

@@ -231,7 +231,7 @@ func (all *turns) enter(req api.Request) *turn {
 		if a.IsStatic {
 			return nil
 		}
-		input = a.IsInput && strings.TrimSpace(a.Command) != ""
+		input = a.IsInput && (!a.Reference || strings.TrimSpace(a.Command) != "")
 	case api.IPythonAction:
 		name = kernelLine(req.Session)
 	default:

@@ -48,8 +48,16 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 		a.Reference = true
 		req.Action = a
 	}
-	if run, ok := req.Action.(api.RunAction); ok && run.Hidden && want == formLegacy {
-		want = formHidden
+	if a, ok := req.Action.(api.IPythonAction); ok && want == formLegacy {
+		a.Reference = true
+		req.Action = a
+	}
+	if run, ok := req.Action.(api.RunAction); ok && want == formLegacy {
+		run.Reference = true
+		req.Action = run
+		if run.Hidden {
+			want = formHidden
+		}
 	}
 	inHeader := want.legacy()
 	if inHeader {

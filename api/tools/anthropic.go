@@ -17,11 +17,11 @@ var anthropic = []tool{
 		build: func(v values) (Call, error) {
 			switch restart := v.flag("restart", false); {
 			case restart:
-				return do(api.RunAction{Common: v.common(), Reset: true, Command: grouped(v.text("command"))})
+				return do(api.RunAction{Common: v.common(), Reset: true, Command: v.text("command"), Dialect: api.DialectAnthropic})
 			case v["command"] == nil:
 				return Call{}, missingError(`argument "command" is missing: it must be a string, unless "restart" is true`)
 			}
-			return do(api.RunAction{Common: v.common(), Command: grouped(v.text("command"))})
+			return do(api.RunAction{Common: v.common(), Command: v.text("command"), Dialect: api.DialectAnthropic})
 		},
 	},
 	{

@@ -187,14 +187,17 @@ var gemini = []tool{
 			silentRisk, thought,
 		},
 		build: func(v values) (Call, error) {
-			command := grouped(v.text("command"))
-			if dir := v.text("dir_path"); dir != "" {
-				command = "(cd -- " + shellquote.Word(dir) + " && {\n" + v.text("command") + "\n})"
+			command, dir, background := v.text("command"), v.text("dir_path"), v.flag("is_background", false)
+			if dir != "" || background { // eval keeps comments and here-documents within; a text may begin with a dash
+				command = "eval " + shellquote.Word(" "+command)
 			}
-			if v.flag("is_background", false) {
-				command = "{\n" + command + "\n} &"
+			if dir != "" {
+				command = "(cd -- " + shellquote.Word(dir) + " && " + command + ")"
 			}
-			return do(api.RunAction{Common: v.common(), Command: command})
+			if background {
+				command += " &"
+			}
+			return do(api.RunAction{Common: v.common(), Command: command, Dialect: api.DialectGemini})
 		},
 	},
 }

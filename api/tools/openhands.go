@@ -22,7 +22,9 @@ var openHands = []tool{
 			risk, thought,
 		},
 		build: func(v values) (Call, error) {
-			return commandLimit(api.RunAction{Common: v.common(), Command: v.text("command"), IsInput: v.flag("is_input", false)}, v)
+			a := api.RunAction{Common: v.common(), Command: strings.TrimSpace(v.text("command")), IsInput: v.flag("is_input", false)}
+			a.IsInput = a.IsInput && a.Command != "" // an empty one asks for more output
+			return commandLimit(a, v)
 		},
 	},
 	{
@@ -123,21 +125,22 @@ var openHandsV1 = []tool{
 	{
 		name: "terminal", needs: "run",
 		about: "Run a command in a persistent shell: directory, variables and background jobs stay from one call to the next. " +
-			"One command at a time; chain several with && or ;. A command that goes on after its time is not killed: an empty command waits for more of its output, is_input sends it input, and C-c, C-d or C-z as input are keys. " +
+			"One command at a time; chain several with && or ;. A command that goes on after its time is not killed: an empty command waits for more of its output, is_input sends it input, and C-c, ENTER, ESC, TAB, BS, UP, DOWN, LEFT, RIGHT, HOME, END, PGUP or PGDN as input is a key. " +
 			"reset ends the shell and starts a new one, for when nothing else helps.",
 		example: `{"command": "grep -rn TODO src | head -20"}`,
 		params: []param{
-			{name: "command", kind: text, required: true, about: "The command; empty to wait for more output of the one that runs; with is_input what to type, or a key such as C-c."},
+			{name: "command", kind: text, required: true, about: "The command; empty to wait for more output of the one that runs; with is_input what to type, or a key such as C-c or DOWN."},
 			{name: "is_input", kind: flag, about: "Whether the command is input for what runs; false when it is left out."},
 			{name: "timeout", kind: seconds, about: "Seconds after which to answer even though the command goes on."},
 			{name: "reset", kind: flag, about: "End the shell with all that runs in it first. Directory and variables are lost. It cannot be combined with is_input."},
 			risk, summary, thought,
 		},
 		build: func(v values) (Call, error) {
-			a := api.RunAction{Common: v.common(), Command: v.text("command"), IsInput: v.flag("is_input", false), Reset: v.flag("reset", false)}
+			a := api.RunAction{Common: v.common(), Command: v.text("command"), IsInput: v.flag("is_input", false), Reset: v.flag("reset", false), Dialect: api.DialectOpenHandsV1}
 			if a.Reset && a.IsInput {
 				return Call{}, errors.New(`"reset" and "is_input" cannot both be true: a new shell runs nothing that could take input`)
 			}
+			a.IsInput = a.IsInput && a.Command != ""
 			return commandLimit(a, v)
 		},
 	},

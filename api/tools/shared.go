@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/actiond/actiond/api"
 )
@@ -64,14 +63,6 @@ func commandLimit(a api.RunAction, v values) (Call, error) {
 	limit := v.seconds("timeout")
 	a.Blocking = limit != nil && *limit != 0
 	return Call{Action: a, Timeout: limit}, nil
-}
-
-// grouped makes one command of several lines: the shell takes one at a time.
-func grouped(command string) string {
-	if !strings.Contains(strings.TrimSpace(command), "\n") {
-		return command
-	}
-	return "{\n" + command + "\n}"
 }
 
 // editorParams are those of the editors with commands.

@@ -38,7 +38,7 @@ var strands = []tool{
 			if v["timeout"] == nil {
 				v["timeout"] = 120.0 // as the original
 			}
-			return commandLimit(api.RunAction{Common: v.common(), Command: grouped(v.text("command"))}, v)
+			return commandLimit(api.RunAction{Common: v.common(), Command: v.text("command"), Dialect: api.DialectStrands}, v)
 		},
 	},
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/actiond/actiond/internal/channel"
 )
 
-// typeInto types text, or presses key if that is not nil, for the command that
+// typeInto types c, or presses key if that is not nil, for the command that
 // runs, which it returns; nil if there is none.
-func (s *Session) typeInto(ctx context.Context, text string, key []byte) (*running, error) {
+func (s *Session) typeInto(ctx context.Context, c Command, key []byte) (*running, error) {
 	s.mu.Lock()
 	cur, sh := s.current, s.shell
 	s.mu.Unlock()
@@ -32,10 +32,17 @@ func (s *Session) typeInto(ctx context.Context, text string, key []byte) (*runni
 	s.lookSoon(cur)
 	s.mu.Lock()
 	cur.shared = true
+	sent := c.sequence
+	if len(sent) == len(cursor)+1 && s.screen.AppKeys() {
+		sent[1] = 'O'
+	}
 	s.mu.Unlock()
-	// Enter is a carriage return, which the terminal turns into a newline for
-	// programs that read lines.
-	return cur, s.pressText(cur, sh, []byte(strings.ReplaceAll(text, "\n", "\r")+"\r"))
+	if sent == nil {
+		// Enter is a carriage return, which the terminal turns into a newline for
+		// programs that read lines.
+		sent = []byte(strings.ReplaceAll(strings.TrimSuffix(c.Text, "\n"), "\n", "\r") + "\r")
+	}
+	return cur, s.pressText(cur, sh, sent)
 }
 
 // pressKey presses a key for the command, unless it has ended meanwhile: the

@@ -33,10 +33,18 @@ import (
 // A C-c that is not input gives a new prompt where no command runs, and a text of
 // several commands is [Multiple]. [Session.look] watches a command that was given.
 func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
-	c.Text = strings.TrimSpace(c.Text)
+	if c.Input && c.Verbatim {
+		c.Text = strings.TrimSuffix(strings.ReplaceAll(c.Text, "\r\n", "\n"), "\n") + "\n"
+	} else {
+		c.Text = strings.TrimSpace(c.Text)
+	}
 	key, isKey := Key(c.Text)
+	if c.KeyNames {
+		key, c.sequence = NamedKey(c.Text)
+		isKey = key != nil || c.sequence != nil
+	}
 	commands := []string{c.Text}
-	if !isKey {
+	if !isKey && !c.Verbatim && !c.Several {
 		commands = Split(c.Text)
 	}
 	var typed *running
@@ -46,7 +54,7 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
-		if typed, err = s.typeInto(ctx, c.Text, key); err != nil {
+		if typed, err = s.typeInto(ctx, c, key); err != nil {
 			return Result{}, err
 		}
 	}
@@ -566,8 +574,8 @@ func (s *Session) answer(cur *running, outcome Outcome, c Command) Result {
 func withoutEcho(output, prompt, typed string) string {
 	first, rest, _ := strings.Cut(output, "\n")
 	line := strings.TrimRight(first, " \t")
-	typed = strings.TrimRight(typed, " \t")
-	if line == typed || prompt != "" && strings.HasPrefix(line, prompt) && strings.TrimSpace(line[len(prompt):]) == typed {
+	typed = strings.TrimRight(typed, " \t\n")
+	if line == typed || prompt != "" && strings.HasPrefix(line, prompt) && strings.TrimSpace(line[len(prompt):]) == strings.TrimSpace(typed) {
 		return rest
 	}
 	return output

@@ -50,6 +50,13 @@ type Command struct {
 	Text string
 	// Input makes Text input of the running command, or a key such as "C-c".
 	Input bool
+	// Verbatim types Text with its white space: one line end at its end is Enter, which is added
+	// where it has none. An empty input is Enter.
+	Verbatim bool
+	// KeyNames makes a text such as "UP" and "ctrl+c" a key; see [NamedKey].
+	KeyNames bool
+	// Several allows several commands on lines of their own.
+	Several bool
 	// Hidden keeps the text of the command out of the scroll-back of attachments.
 	Hidden bool
 	// Soft is how long output may fall silent before Run answers; 0 means forever.
@@ -75,8 +82,9 @@ type Command struct {
 	// Waits is called when Run begins to wait for the end of a command; nil is not.
 	Waits func()
 
-	began time.Duration    // when Run was called, as [proc.Uptime] returns it
-	over  <-chan time.Time // the end of Hard; nil for none
+	sequence []byte           // of the key that Text names; nil for text and control keys
+	began    time.Duration    // when Run was called, as [proc.Uptime] returns it
+	over     <-chan time.Time // the end of Hard; nil for none
 }
 
 // starts sets when the wait begins and ends.

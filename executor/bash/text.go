@@ -34,6 +34,31 @@ func Key(text string) (sent []byte, ok bool) {
 	return nil, false
 }
 
+// cursor begins the sequences of keys that move the cursor.
+const cursor = "\x1b["
+
+// keyNames are the bytes of keys by name.
+var keyNames = map[string]string{
+	"ENTER": "\r", "TAB": "\t", "BS": "\x7f", "ESC": "\x1b", "UP": cursor + "A", "DOWN": cursor + "B", "RIGHT": cursor + "C", "LEFT": cursor + "D",
+	"HOME": cursor + "H", "END": cursor + "F", "PGUP": cursor + "5~", "PGDN": cursor + "6~",
+}
+
+// NamedKey returns the bytes of a control key, as Key, or of a key that is one of ENTER, TAB, BS, ESC, UP,
+// DOWN, RIGHT, LEFT, HOME, END, PGUP and PGDN. Case is ignored, and CTRL- and CTRL+ mean C-.
+func NamedKey(text string) (control, other []byte) {
+	text = strings.ToUpper(strings.TrimSpace(text))
+	if sent, ok := keyNames[text]; ok {
+		return nil, []byte(sent)
+	}
+	for _, prefix := range []string{"CTRL-", "CTRL+"} {
+		if name, found := strings.CutPrefix(text, prefix); found {
+			text = keyPrefix + name
+		}
+	}
+	control, _ = Key(text)
+	return control, nil
+}
+
 // Bounds on the text that is parsed. Longer or deeper text counts as one command and is run
 // as it is.
 const (

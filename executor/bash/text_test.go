@@ -256,6 +256,19 @@ func TestKey(t *testing.T) {
 	}
 }
 
+func TestNamedKey(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"ENTER": "\r", "tab": "\t", " Bs ": "\x7f", "ESC": "\x1b", "UP": "\x1b[A", "Home": "\x1b[H", "pgup": "\x1b[5~",
+		"C-c": "\x03", "c-C": "\x03", "CTRL-d": "\x04", "ctrl+Z": "\x1a", "CTRL+[": "\x1b", "CTRL++": "", "CTRL-cc": "", "UPS": "", "": "",
+	} {
+		control, other := bash.NamedKey(text)
+		if got := string(control) + string(other); got != want || len(control) > 1 {
+			t.Errorf("NamedKey(%q) = %q, %q, want %q", text, control, other, want)
+		}
+	}
+}
+
 func FuzzKey(f *testing.F) {
 	for _, tt := range keys {
 		f.Add(tt.text)

@@ -186,7 +186,8 @@ func (k *kernel) deliver(m message) {
 	}
 	switch {
 	case m.Type == "execute_reply":
-		c.replied, c.exits = true, m.asksExit()
+		exits, failed := m.reply()
+		c.replied, c.exits, c.out.raised = true, exits, c.out.raised || failed
 	case c.interrupted && m.tellsInterrupt():
 	case m.addTo(c.out):
 		c.idle = true

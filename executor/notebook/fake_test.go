@@ -78,6 +78,7 @@ def cells(shell):
         if word == "forged": say("forged", key="other")
         if word == "unsigned": iopub.sendall(frames(b"<IDS|MSG>", b"", *[b"{}"] * 4))
         if word == "stranger": say("stranger", {"msg_id": "other"}); say("nobody", {}); say("list", [1]); say("number", 5)
+        if word == "fails": shell.sendall(message("execute_reply", parent, {"status": "error", "ename": "UsageError"}))
         if word == "alien": iopub.sendall(message("status", {"msg_id": "other"}, {"execution_state": "idle"}))
         if word == "early":
             say("\x1b[31mearly\x1b[0m ")
@@ -185,6 +186,17 @@ func TestHostileMessages(t *testing.T) {
 				t.Errorf("the next cell: got %+v", r)
 			}
 		})
+	}
+}
+
+// A reply alone may say that a cell failed, as that of an unknown magic does.
+func TestFailedReply(t *testing.T) {
+	t.Parallel()
+	n := fake(t, fakeKernel)
+	for code, raised := range map[string]bool{"fails": true, "fine": false} {
+		if r := runIn(t, n, "", notebook.Cell{Code: code, Timeout: patience}); r.Raised != raised || r.Text != "ok" {
+			t.Errorf("%s: got %+v, want raised %v", code, r, raised)
+		}
 	}
 }
 

@@ -47,6 +47,7 @@ type content struct {
 	Data           shown       `json:"data"`            // display_data, execute_result
 	Traceback      few[string] `json:"traceback"`       // error
 	ExecutionState string      `json:"execution_state"` // status
+	Status         string      `json:"status"`          // execute_reply
 	Payload        few[struct {
 		Source string `json:"source"`
 	}] `json:"payload"` // execute_reply
@@ -200,18 +201,17 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// asksExit reports whether a cell's reply says that it called exit.
-func (m message) asksExit() bool {
+// reply reports whether a cell's reply says that it called exit, and that it failed: some errors,
+// such as that of an unknown magic, have no message of their own.
+func (m message) reply() (exits, failed bool) {
 	var c content
 	if err := json.Unmarshal(m.content, &c); err != nil {
-		return false
+		return false, false
 	}
 	for _, p := range c.Payload {
-		if p.Source == "ask_exit" {
-			return true
-		}
+		exits = exits || p.Source == "ask_exit"
 	}
-	return false
+	return exits, c.Status == "error"
 }
 
 // tellsInterrupt reports whether a message shows that the cell was interrupted: as

@@ -90,6 +90,43 @@ var colour = lazyregexp.New(`\x1b\[\d+(;\d+){0,2}m`)
 // set to more colours than the reference removes.
 var anyColour = lazyregexp.New(`\x1b\[[\d;:]*m`)
 
+// Screen returns text as a terminal shows it: without colours, and of a line that carriage
+// returns write over, what is left.
+func Screen(text string) string {
+	const erase = '\v' // in place of the sequences that erase the rest of a line
+	if !strings.ContainsAny(text, "\r\x1b") {
+		return text
+	}
+	text = strings.ReplaceAll(text, string(erase), "\n")
+	text = sequences().ReplaceAllString(eraseLine().ReplaceAllString(text, string(erase)), "")
+	var out strings.Builder
+	var line []rune
+	at := 0 // in line
+	for _, c := range text + "\n" {
+		switch {
+		case c == '\n':
+			out.WriteString(string(line) + "\n")
+			line, at = line[:0], 0
+		case c == '\r':
+			at = 0
+		case c == erase:
+			line = line[:at]
+		case at < len(line):
+			line[at] = c
+			at++
+		default:
+			line = append(line, c)
+			at++
+		}
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+var (
+	eraseLine = lazyregexp.New(`\x1b\[[02]?K`)
+	sequences = lazyregexp.New(`\x1b\[[0-9;:?]*[A-Za-z]`)
+)
+
 // text returns the text without colours, shortened in the middle where there
 // was too much.
 func (o *output) text() string {

@@ -86,3 +86,27 @@ func TestStreamWholeCharacters(t *testing.T) {
 		t.Errorf("got %d bytes, want %d; %v", text.Len(), len(want), err)
 	}
 }
+
+func TestScreen(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                 "",
+		"a\nb":                             "a\nb",
+		"a\r\nb\r\n":                       "a\nb\n",
+		"\x1b[38;2;1;2;3mRGB\x1b[0m\n":     "RGB\n",
+		"\x1b[1mé\x1b[38:5:1m\x1b[?25l":    "é",
+		"\rstep 0\rstep 1\rstep 2\n":       "step 2\n",
+		"10%\r100%\rdone":                  "done",
+		"100%\r9%":                         "9%0%",
+		"100%\r\x1b[K9%\n":                 "9%\n",
+		"100%\r\x1b[2Kok":                  "ok",
+		"long\rab\ncd":                     "abng\ncd",
+		"a \x1b]0;t":                       "a \x1b]0;t",
+		"page 1\vpage 2\r\nx":              "page 1\npage 2\nx",
+		"\x1b[Aup\x1b[1;1Hhome \x1b[2Jend": "uphome end",
+	} {
+		if got := notebook.Screen(text); got != want {
+			t.Errorf("Screen(%q) = %q, want %q", text, got, want)
+		}
+	}
+}

@@ -227,6 +227,8 @@ func (s *Screen) csiFinal(c byte) {
 func (s *Screen) privateModes(on bool) {
 	for i := range min(s.parser.count, len(s.parser.params)) {
 		switch s.parser.params[i] {
+		case 1:
+			s.appKeys = on
 		case 7:
 			s.nowrap = !on
 		case 47, 1047, 1049:
@@ -243,7 +245,7 @@ func (s *Screen) privateModes(on bool) {
 
 // softReset undoes modes, as CSI ! p does.
 func (s *Screen) softReset() {
-	s.insert, s.nowrap = false, false
+	s.insert, s.nowrap, s.appKeys = false, false, false
 	s.page().top, s.page().bottom = 0, 0
 }
 

@@ -90,7 +90,12 @@ type Screen struct {
 	bad    []byte // the beginning of a rune that is still to come, in lines with columns
 	insert bool   // insert mode
 	nowrap bool   // no autowrap on the alternate screen
+
+	appKeys bool // the program wants other bytes for cursor keys
 }
+
+// AppKeys reports whether the program asked for the application's sequences of cursor keys.
+func (s *Screen) AppKeys() bool { return s.appKeys }
 
 // New returns a screen of that many columns and rows (at least one of
 // each). The main screen does not wrap; the columns bound cursor movements.
