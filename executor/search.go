@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 
 	"github.com/actiond/actiond/api"
@@ -47,6 +48,11 @@ func (e *Executor) glob(ctx context.Context, a api.GlobAction, req api.Request) 
 		o.Content += searchCut
 	case files.Total == 0:
 		o.Content = fmt.Sprintf("No files in %s match %q.", files.Dir, a.Pattern)
+		if files.IsDir {
+			o.Content += fmt.Sprintf("\n[It is a directory: the files below it match %q.]", strings.TrimSuffix(a.Pattern, "/")+"/**")
+		} else if strings.ContainsRune(a.Pattern, '[') {
+			o.Content += "\n[Brackets mean one of the characters in them: write \\[ and \\] for brackets in a name.]"
+		}
 	case o.Truncated:
 		o.Content += fmt.Sprintf("\n[These are the %d newest of %d files. Use a narrower pattern to see others.]", o.Count,
 			files.Total)
@@ -105,6 +111,11 @@ func (e *Executor) grep(ctx context.Context, a api.GrepAction, req api.Request) 
 		o.Content += searchCut
 	case m.Count == 0:
 		o.Content = fmt.Sprintf("Nothing in %s matches %q.", m.Dir, a.Pattern)
+		if m.Never {
+			o.Content += "\n[The search goes line by line: a pattern with a line end, such as \\n, matches nothing.]"
+		} else if oldSyntax.MatchString(a.Pattern) && !a.Fixed {
+			o.Content += "\n[The pattern is in RE2's syntax: write | for alternatives, ( ) for groups, \\b at the ends of words; with a backslash they are characters.]"
+		}
 	case o.Truncated:
 		o.Content += fmt.Sprintf("\n[These are the first %d: there may be more. Use a narrower pattern or a smaller directory.]", m.Count)
 	}
@@ -116,6 +127,9 @@ func (e *Executor) grep(ctx context.Context, a api.GrepAction, req api.Request) 
 	}
 	return o, nil
 }
+
+// oldSyntax matches what means alternatives, groups and words in grep's basic syntax.
+var oldSyntax = regexp.MustCompile(`\\[|(<>]`)
 
 // writeFileLines writes a file's lines as Gemini's tool does, or its name.
 func writeFileLines(b *strings.Builder, f search.FileLines, nameOnly bool) {

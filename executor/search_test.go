@@ -28,6 +28,7 @@ func TestSearchWords(t *testing.T) {
 		}
 	}
 	bin := t.TempDir()
+	testhelp.WriteFile(t, filepath.Join(bin, "long"), strings.Repeat("x", 3000)+"needle", 0o644)
 	if err := errors.Join(os.WriteFile(filepath.Join(bin, "bin"), []byte("\x00zzz\n"), 0o644), os.Symlink(filepath.Join(dir, "a.go"), filepath.Join(bin, "link")),
 		os.Symlink("loop", filepath.Join(bin, "loop"))); err != nil {
 		t.Fatal(err)
@@ -45,6 +46,11 @@ func TestSearchWords(t *testing.T) {
 		{"grep for names", api.GrepAction{Pattern: "FUNC", IgnoreCase: true, NamesOnly: true}, api.SearchObservation{Action: "grep", Path: dir, Count: 3, Content: "ROOT/b.go\nROOT/a.go\nROOT/sub/c.go"}},
 		{"grep some", api.GrepAction{Pattern: "func", Limit: 1, After: new(0)}, api.SearchObservation{Action: "grep", Path: dir, Count: 1, Truncated: true, Content: "File: ROOT/b.go\nL3: func F() {}\n[These are the first 1: there may be more. Use a narrower pattern or a smaller directory.]"}},
 		{"grep nothing", api.GrepAction{Pattern: "zzz"}, api.SearchObservation{Action: "grep", Path: dir, Content: `Nothing in ROOT matches "zzz".`}},
+		{"glob of a directory", api.GlobAction{Pattern: "sub"}, api.SearchObservation{Action: "glob", Path: dir, Content: "No files in ROOT match \"sub\".\n[It is a directory: the files below it match \"sub/**\".]"}},
+		{"glob of a class", api.GlobAction{Pattern: "[x]*"}, api.SearchObservation{Action: "glob", Path: dir, Content: "No files in ROOT match \"[x]*\".\n[Brackets mean one of the characters in them: write \\[ and \\] for brackets in a name.]"}},
+		{"grep of lines", api.GrepAction{Pattern: `x\nfunc`}, api.SearchObservation{Action: "grep", Path: dir, Content: "Nothing in ROOT matches \"x\\\\nfunc\".\n[The search goes line by line: a pattern with a line end, such as \\n, matches nothing.]"}},
+		{"grep in basic syntax", api.GrepAction{Pattern: `func\|var`}, api.SearchObservation{Action: "grep", Path: dir, Content: "Nothing in ROOT matches \"func\\\\|var\".\n[The pattern is in RE2's syntax: write | for alternatives, ( ) for groups, \\b at the ends of words; with a backslash they are characters.]"}},
+		{"grep a long line", api.GrepAction{Pattern: "needle", Path: bin + "/long"}, api.SearchObservation{Action: "grep", Path: bin + "/long", Count: 1, Content: "File: " + bin + "/long\nL1: [cut] ..." + strings.Repeat("x", 200) + "needle"}},
 		{"grep a file that is not text", api.GrepAction{Pattern: "zzz", Path: bin + "/bin"}, api.SearchObservation{Action: "grep", Path: bin + "/bin", Content: "Nothing in " + bin + "/bin matches \"zzz\".\n[The file is not text: at most its part before the first zero byte was searched.]"}},
 		{"grep a link", api.GrepAction{Pattern: "func", Path: bin + "/link", After: new(0)}, api.SearchObservation{Action: "grep", Path: bin + "/link", Count: 1, Content: "File: " + bin + "/link\nL3: func F() {}"}},
 		{"grep a link to itself", api.GrepAction{Pattern: "zzz", Path: bin + "/loop"}, api.ErrorObservation{Code: "invalid_argument", Content: bin + "/loop cannot be read: too many levels of symbolic links."}},

@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,6 +38,8 @@ type Files struct {
 	// search, and Total is the number found until then.
 	Total int
 	Cut   bool
+	// IsDir says that nothing matches, and the pattern is the path of a directory.
+	IsDir bool
 }
 
 // Glob finds files by a pattern of their paths. An error of type *Error says
@@ -45,6 +48,10 @@ type Files struct {
 func (s *Searcher) Glob(ctx context.Context, q GlobQuery) (files Files, err error) {
 	ctx, cancel := limited(ctx)
 	defer cancel()
+	asked := absolute(absolute(q.Dir, q.Path), q.Pattern)
+	if err := s.cfg.User.Do(func() error { q.Pattern = q.literal(); return nil }); err != nil {
+		return Files{}, err
+	}
 	root, pattern, err := q.split()
 	if err != nil {
 		return Files{}, err
@@ -60,10 +67,34 @@ func (s *Searcher) Glob(ctx context.Context, q GlobQuery) (files Files, err erro
 		}
 		err := w.run(root)
 		files = Files{Dir: root, Paths: newest.paths(), Total: newest.total, Cut: w.cut}
+		files.IsDir = files.Total == 0 && directory(asked) == nil
 		return err
 	})
 	return files, err
 }
+
+// literal returns the pattern with the brackets and braces escaped in its first directories, and in its
+// name, if they exist with these in their names, such as src/app/[id].
+func (q GlobQuery) literal() string {
+	parts := strings.Split(q.Pattern, "/")
+	path := absolute(q.Dir, q.Path)
+	if filepath.IsAbs(q.Pattern) {
+		path = "/"
+	}
+	for i, part := range parts {
+		path = filepath.Join(path, part)
+		if strings.ContainsAny(part, `*?\`) {
+			break
+		}
+		if _, err := os.Lstat(path); err != nil {
+			break
+		}
+		parts[i] = brackets.Replace(part)
+	}
+	return strings.Join(parts, "/")
+}
+
+var brackets = strings.NewReplacer("[", `\[`, "]", `\]`, "{", `\{`, "}", `\}`)
 
 // split returns the directory to start in, and the pattern below it.
 func (q GlobQuery) split() (root, pattern string, err error) {

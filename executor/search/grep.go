@@ -3,6 +3,7 @@ package search
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode/utf16"
 
 	"golang.org/x/sys/unix"
 
@@ -82,6 +84,8 @@ type Matches struct {
 	// NotText says that Dir is a file with a zero byte, of which at most the part before
 	// that was searched.
 	NotText bool
+	// Never says that a part of the pattern has a line end, and so matches no line.
+	Never bool
 }
 
 // Grep finds lines. An error of type *Error says that nothing was searched. ctx
@@ -118,6 +122,7 @@ type grep struct {
 	line    *regexp.Regexp // one line matches
 	text    *regexp.Regexp // a line of a text matches; nil if each line must be checked
 	exclude *regexp.Regexp
+	others  bool   // searches the files that Include does not match
 	literal string // in every matching line, in any case
 	files   []file // to be searched, the newest first
 	batch   []file
@@ -156,7 +161,13 @@ func newGrep(ctx context.Context, q GrepQuery) (*grep, error) {
 			return nil, err
 		}
 	}
-	if q.Include != "" && !gitignore.ValidPattern(q.Include) {
+	g.query.Include = strings.TrimPrefix(q.Include, "./")
+	if strings.Contains(q.Include, ",") && !strings.ContainsAny(q.Include, "{[") {
+		g.query.Include = "{" + strings.ReplaceAll(q.Include, " ", "") + "}"
+	}
+	g.query.Include, g.others = strings.CutPrefix(g.query.Include, "!")
+	g.matches.Never = hasOp(parsed, syntax.OpNoMatch)
+	if q.Include != "" && !gitignore.ValidPattern(g.query.Include) {
 		return nil, badPattern(q.Include)
 	}
 	return g, nil
@@ -182,10 +193,14 @@ func refusal(text string, err error) error {
 	}
 }
 
+func hasOp(re *syntax.Regexp, op syntax.Op) bool {
+	return re.Op == op || slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return hasOp(sub, op) })
+}
+
 // hasTextEnds reports whether an expression matches the beginning or the end of
 // the text, and not of a line.
 func hasTextEnds(re *syntax.Regexp) bool {
-	return re.Op == syntax.OpBeginText || re.Op == syntax.OpEndText || slices.ContainsFunc(re.Sub, hasTextEnds)
+	return hasOp(re, syntax.OpBeginText) || hasOp(re, syntax.OpEndText)
 }
 
 // withinLines returns an expression that matches the same in a line, and never
@@ -274,6 +289,9 @@ func (g *grep) collect() error {
 			include = "**/" + include
 		}
 		w.wants = matcher(include, false)
+		if included := w.wants; g.others {
+			w.wants = func(rel string) bool { return !included(rel) }
+		}
 	}
 	if !g.query.NoIgnore {
 		w.ignore = newIgnore(root, w.ended)
@@ -351,11 +369,27 @@ func (g *grep) parts(path string, do func(text []byte) bool) {
 	if _, err = b.ReadFrom(io.LimitReader(r, maxWhole)); err != nil {
 		return
 	}
-	if g.buf = b.Bytes(); bytes.IndexByte(g.buf, 0) >= 0 {
+	if g.buf = plain(b.Bytes()); bytes.IndexByte(g.buf, 0) >= 0 {
 		g.matches.NotText = named // a walk leaves such files out in silence
 		return
 	}
 	do(g.buf)
+}
+
+// plain returns a text without its byte order mark, and UTF-16 with a mark as UTF-8.
+func plain(text []byte) []byte {
+	var order binary.ByteOrder = binary.LittleEndian
+	switch {
+	case bytes.HasPrefix(text, []byte("\xfe\xff")):
+		order = binary.BigEndian
+	case !bytes.HasPrefix(text, []byte("\xff\xfe")):
+		return bytes.TrimPrefix(text, []byte("\ufeff"))
+	}
+	units := make([]uint16, 0, len(text)/2)
+	for i := 2; i+1 < len(text); i += 2 {
+		units = append(units, order.Uint16(text[i:]))
+	}
+	return []byte(string(utf16.Decode(units)))
 }
 
 // eachPart is parts for a large file, and returns whether the part that was read is text.
@@ -453,7 +487,7 @@ func (g *lineSearch) add(text []byte) bool {
 			}
 			number += bytes.Count(text[counted:pos], []byte("\n"))
 			counted = pos
-			g.found = append(g.found, Line{Number: number, Text: clip(line), Match: true})
+			g.found = append(g.found, Line{Number: number, Text: g.around(line), Match: true})
 			if g.query.NamesOnly {
 				return false
 			}
@@ -504,6 +538,17 @@ func lineAt(text []byte, pos int) (line []byte, next int) {
 		line, next = line[:n], pos+n+1
 	}
 	return bytes.TrimSuffix(line, []byte("\r")), next
+}
+
+// around returns a line, or of a long one the part with the match.
+func (g *grep) around(line []byte) string {
+	const most, before = 2000, 200
+	at := g.line.FindIndex(line)
+	if len(line) <= most || at[1] <= most {
+		return clip(line)
+	}
+	start := max(0, at[0]-before)
+	return "[cut] ..." + clip(line[start:])
 }
 
 // clip shortens a line and marks bytes that are not text.
@@ -558,8 +603,13 @@ func (s *surroundings) add(text []byte) bool {
 			return false
 		}
 		if s.number >= s.lines[0].Number-s.before {
-			isMatch := slices.ContainsFunc(s.lines, func(l Line) bool { return l.Number == s.number })
-			s.out = append(s.out, Line{Number: s.number, Text: clip(line), Match: isMatch})
+			shown := Line{Number: s.number}
+			if i := slices.IndexFunc(s.lines, func(l Line) bool { return l.Number == s.number }); i >= 0 {
+				shown = s.lines[i]
+			} else {
+				shown.Text = clip(line)
+			}
+			s.out = append(s.out, shown)
 		}
 		pos = next
 	}

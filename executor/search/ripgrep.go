@@ -53,7 +53,7 @@ func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []f
 		return files
 	}
 	args := []string{
-		"--no-config", "--files-with-matches", "--null", "--text", "--encoding=none", "--fixed-strings", "--no-messages",
+		"--no-config", "--files-with-matches", "--null", "--text", "--fixed-strings", "--no-messages",
 		"--color=never",
 		"--ignore-case",
 	} // as a part of the pattern may

@@ -57,7 +57,8 @@ func below(root string, paths []string) []string {
 func TestGlob(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "src/b.go", "src/a.go", "main.go", "src/deep/er/c.go", "README.md", ".hidden.go", "sp ace/Ä.go", "A.GO",
-		"odd[1].txt", "build/x.go", "src/keep/.gitignore=!x.log", "src/keep/x.log", "src/x.log", ".gitignore=build/\n*.log", ".git/hooks/h.go")
+		"odd[1].txt", "build/x.go", "src/keep/.gitignore=!x.log", "src/keep/x.log", "src/x.log", ".gitignore=build/\n*.log", ".git/hooks/h.go",
+		"app/[id]/p.tsx", "app/[[...all]]/{x}.tsx", "app/i/q.tsx")
 	all := []string{"src/b.go", "src/a.go", "main.go", "src/deep/er/c.go", ".hidden.go", "sp ace/Ä.go"}
 	tests := []struct {
 		name  string
@@ -75,6 +76,11 @@ func TestGlob(t *testing.T) {
 		{"choice", search.GlobQuery{Pattern: "{main.go,*.md}"}, []string{"main.go", "README.md"}},
 		{"class", search.GlobQuery{Pattern: "src/[a-b].go"}, []string{"src/b.go", "src/a.go"}},
 		{"escaped", search.GlobQuery{Pattern: `odd\[1\].txt`}, []string{"odd[1].txt"}},
+		{"brackets", search.GlobQuery{Pattern: "app/[id]/p.tsx"}, []string{"app/[id]/p.tsx"}},
+		{"brackets, absolute", search.GlobQuery{Path: "/", Pattern: root + "/app/[id]/*"}, []string{"app/[id]/p.tsx"}},
+		{"brackets, either case", search.GlobQuery{Pattern: "app/[id]/P.*", IgnoreCase: true}, []string{"app/[id]/p.tsx"}},
+		{"brackets and braces", search.GlobQuery{Path: "app", Pattern: "[[...all]]/{x}.tsx"}, []string{"app/[[...all]]/{x}.tsx"}},
+		{"brackets of a class", search.GlobQuery{Pattern: "app/[hi]/*"}, []string{"app/i/q.tsx"}},
 		{"either case", search.GlobQuery{Pattern: "*.Go", IgnoreCase: true}, []string{"main.go", ".hidden.go", "A.GO"}},
 		{"ignored", search.GlobQuery{Pattern: "**/x.*"}, []string{"src/keep/x.log"}},
 		{"not ignored", search.GlobQuery{Pattern: "**/x.*", NoIgnore: true}, []string{"build/x.go", "src/keep/x.log", "src/x.log"}},
@@ -165,7 +171,8 @@ func TestSearchEnds(t *testing.T) {
 
 func TestGrep(t *testing.T) {
 	t.Parallel()
-	root := tree(t, "b.go=one\nTwo x\nthree", "a.go=two\r\nx two\r\n", "src/c.txt=x\x00two", "src/d.txt=caf\xe9 two\n-x", "build/e.go=two", ".gitignore=build")
+	root := tree(t, "b.go=one\nTwo x\nthree", "a.go=two\r\nx two\r\n", "src/c.txt=x\x00two", "src/d.txt=caf\xe9 two\n-x", "build/e.go=two", ".gitignore=build",
+		"bom.cs=\xef\xbb\xbfusing A\nusing B", "le.txt=\xff\xfeh\x00\xe9\x00\n\x00h\x00", "be.txt=\xfe\xff\x00h\x00\xe9")
 	type lines = map[string][]int
 	tests := []struct {
 		name  string
@@ -182,6 +189,11 @@ func TestGrep(t *testing.T) {
 		{"fixed", search.GrepQuery{Pattern: "t.o", Fixed: true}, lines{}, nil},
 		{"included", search.GrepQuery{Pattern: "two", Include: "*.go"}, lines{"a.go": {1, 2}}, nil},
 		{"included by path", search.GrepQuery{Pattern: "two", Include: "src/*.{txt,md}"}, lines{"src/d.txt": {1}}, nil},
+		{"included by a list", search.GrepQuery{Pattern: "two", Include: "*.rs, *.txt"}, lines{"src/d.txt": {1}}, nil},
+		{"included by a place", search.GrepQuery{Pattern: "two", Include: "./a.go"}, lines{"a.go": {1, 2}}, nil},
+		{"not included", search.GrepQuery{Pattern: "two", Include: "!*.go"}, lines{"src/d.txt": {1}}, nil},
+		{"byte order mark", search.GrepQuery{Pattern: "^using"}, lines{"bom.cs": {1, 2}}, nil},
+		{"UTF-16", search.GrepQuery{Pattern: "^hé$"}, lines{"le.txt": {1}, "be.txt": {1}}, nil},
 		{"excluded", search.GrepQuery{Pattern: "two", Exclude: "^x"}, lines{"a.go": {1}, "src/d.txt": {1}}, nil},
 		{"of one file", search.GrepQuery{Pattern: "two", Path: "a.go"}, lines{"a.go": {1, 2}}, nil},
 		{"limited", search.GrepQuery{Pattern: "two", Limit: 1}, lines{"a.go": {1}}, nil},
