@@ -16,6 +16,9 @@ import (
 // KeyHeader carries the session key of a sandbox.
 const KeyHeader = "X-Session-API-Key"
 
+// TicketHeader carries the ticket of a sandbox's driver.
+const TicketHeader = "X-Actiond-Ticket"
+
 // PrefixHeader carries the prefix that a proxy removed from the path of a request.
 const PrefixHeader = "X-Forwarded-Prefix"
 

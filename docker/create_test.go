@@ -479,7 +479,9 @@ func (stuckAgent) Ready(ctx context.Context, _ sandbox.DialFunc, _ string) error
 	return ctx.Err()
 }
 
-func (stuckAgent) Renew(context.Context, sandbox.DialFunc, string, time.Duration) error { return nil }
+func (stuckAgent) Renew(context.Context, sandbox.DialFunc, string, string, time.Duration) error {
+	return nil
+}
 
 func (stuckAgent) Status(context.Context, sandbox.DialFunc, string) (sandbox.Status, error) {
 	return sandbox.Status{}, nil

@@ -83,7 +83,7 @@ func (a *fakeAgent) claimed() int {
 	return len(a.keys)
 }
 
-func (a *fakeAgent) Renew(_ context.Context, _ sandbox.DialFunc, _ string, ttl time.Duration) error {
+func (a *fakeAgent) Renew(_ context.Context, _ sandbox.DialFunc, _, _ string, ttl time.Duration) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.renewed = append(a.renewed, ttl)

@@ -407,7 +407,7 @@ func (h *Host) Renew(ctx context.Context, box *sandbox.Sandbox, deadline time.Ti
 		n.Deadline, ttl = deadline, max(time.Until(deadline), time.Second)
 	}
 	// The server first: otherwise the state file would be wrong when this fails.
-	if err := h.tellDeadline(ctx, s, n.Key, ttl); err != nil {
+	if err := h.tellDeadline(ctx, s, n, ttl); err != nil {
 		return fmt.Errorf("renewing sandbox %s: %w", s.ID, err)
 	}
 	if err := h.state.save(s.origin, n); err != nil {
@@ -417,7 +417,7 @@ func (h *Host) Renew(ctx context.Context, box *sandbox.Sandbox, deadline time.Ti
 	return nil
 }
 
-func (h *Host) tellDeadline(ctx context.Context, s *instance, key string, ttl time.Duration) (err error) {
+func (h *Host) tellDeadline(ctx context.Context, s *instance, n stateFile, ttl time.Duration) (err error) {
 	if err := h.refresh(ctx, s); err != nil {
 		return err
 	}
@@ -435,7 +435,7 @@ func (h *Host) tellDeadline(ctx context.Context, s *instance, key string, ttl ti
 	default:
 		return nil
 	}
-	return h.config.Agent.Renew(ctx, s.Dial, key, ttl)
+	return h.config.Agent.Renew(ctx, s.Dial, n.Key, n.Ticket, ttl)
 }
 
 // change does work on a sandbox that is in one of the states from, looked at

@@ -121,7 +121,7 @@ func (s *stateDir) writeThrough(name string, data []byte) error {
 // stateFile is the record that a controller keeps of a sandbox: secrets, which must not be in labels, and values
 // that change.
 type stateFile struct {
-	Ticket   string            `json:"ticket,omitempty"` // for its claim
+	Ticket   string            `json:"ticket,omitempty"` // for its claim and its deadline
 	Key      string            `json:"key,omitempty"`
 	Owner    string            `json:"owner,omitempty"`
 	Name     string            `json:"name,omitempty"`

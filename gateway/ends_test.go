@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +133,40 @@ func TestCodes(t *testing.T) {
 	h.engine.SetDown(false)
 	h.Close()
 	want(t, h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", `{"image":"debian"}`), 503, `"code":"stopping"}`)
+}
+
+// A renewal at the sandbox's own path changes the driver's record, for a session key within the operator's limit.
+func TestRenewThroughProxy(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(_ *fixture, c *gateway.Config) { c.Defaults.TTL = time.Hour })
+	h.answer = func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, r.URL.Path, r.ContentLength) }
+	s := h.make(t, `{"image":"debian","ttl_seconds":60}`)
+	for _, tt := range []struct {
+		name, operator, path, body string
+		status                     int
+		text                       string
+		ttl                        time.Duration // afterwards
+	}{
+		{"within the limit", "", "/v1/renew", `{"ttl_seconds":3600}`, 200, "GET/v1/status0", time.Hour},
+		{"another spelling", "", "/v1/%72enew/", `{"ttl_seconds":1800}`, 200, "GET/v1/status0", 30 * time.Minute},
+		{"beyond the limit", "", "/v1/renew", `{"ttl_seconds":3601}`, 403, "at most 3600 seconds", 30 * time.Minute},
+		{"no end", "", "/v1/renew", `{"ttl_seconds":0}`, 403, "at most 3600 seconds", 30 * time.Minute},
+		{"a wrong body", "", "/v1/renew", `{"ttl":1}`, 400, "ttl", 30 * time.Minute},
+		{"the operator beyond it", theKey, "/v1/renew", `{"ttl_seconds":7200}`, 200, "GET/v1/status0", 2 * time.Hour},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/sandboxes/"+s.ID+tt.path, strings.NewReader(tt.body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set(api.KeyHeader, s.SessionKey)
+		if tt.operator != "" {
+			r.Header.Set(api.GatewayKeyHeader, tt.operator)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		want(t, w, tt.status, tt.text)
+		if left := time.Until(find(t, h, s.ID).Deadline).Round(10 * time.Minute); left != tt.ttl {
+			t.Errorf("%s: it ends in %v, want %v", tt.name, left, tt.ttl)
+		}
+	}
 }
 
 // The memory for ends is bounded: the eldest goes first.

@@ -132,7 +132,9 @@ func (agent) Claim(ctx context.Context, dial sandbox.DialFunc, c sandbox.Claim) 
 	return say(ctx, dial, "/claim", c.Key)
 }
 
-func (agent) Renew(context.Context, sandbox.DialFunc, string, time.Duration) error { return nil }
+func (agent) Renew(context.Context, sandbox.DialFunc, string, string, time.Duration) error {
+	return nil
+}
 
 func (agent) Status(context.Context, sandbox.DialFunc, string) (sandbox.Status, error) {
 	return sandbox.Status{Busy: true}, nil

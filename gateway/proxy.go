@@ -52,7 +52,9 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	if err == nil {
 		to, err = g.admitTo(r, id, operator, sessions)
 	}
-	if plain, _ := url.PathUnescape(rest); err == nil && "/"+strings.Trim(plain, "/") == api.UpgradePath && !operator {
+	plain, _ := url.PathUnescape(rest)
+	plain = "/" + strings.Trim(plain, "/")
+	if err == nil && plain == api.UpgradePath && !operator {
 		err = refuse(http.StatusForbidden, "The key of a session does not upgrade its server: send the gateway's")
 	}
 	if err != nil {
@@ -75,7 +77,11 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	if err := g.resumeFor(r.Context(), to.current(), rest); err != nil {
 		return err
 	}
-	return g.forward(w, r, g.proxy, &destination{to: to, path: "/" + rest, prefix: g.below + id})
+	d := &destination{to: to, path: "/" + rest, prefix: g.below + id}
+	if plain == "/v1/renew" && r.Method == http.MethodPost {
+		return g.renewServer(w, r, d, operator)
+	}
+	return g.forward(w, r, g.proxy, d)
 }
 
 // forward sends a request to a sandbox that takes requests.

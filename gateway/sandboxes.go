@@ -310,21 +310,58 @@ func (g *Gateway) remove(ctx context.Context, s *sandbox.Sandbox) error {
 }
 
 func (g *Gateway) renewSandbox(w http.ResponseWriter, r *http.Request) error {
+	ttl, err := readRenewal(w, r)
+	if err != nil {
+		return err
+	}
+	return g.onOne(w, r, "renewed", renewal(ttl))
+}
+
+func readRenewal(w http.ResponseWriter, r *http.Request) (ttl time.Duration, err error) {
 	body, err := readJSON(w, r)
 	if err != nil {
+		return 0, err
+	}
+	asked, err := api.DecodeRenewal(body)
+	return time.Duration(asked.TTLSeconds) * time.Second, err
+}
+
+// renewal returns the work of giving a sandbox a deadline, ttl from now; 0 means none.
+func renewal(ttl time.Duration) work {
+	return func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error {
+		deadline := time.Time{}
+		if ttl > 0 {
+			deadline = time.Now().Add(ttl)
+		}
+		return sandbox.Renew(ctx, d, s, deadline)
+	}
+}
+
+// renewServer answers a renewal on the path of a sandbox's own server, as that would, by the driver, which keeps
+// the deadline. A session key renews within the operator's limit.
+func (g *Gateway) renewServer(w http.ResponseWriter, r *http.Request, d *destination, operator bool) error {
+	if err := g.takesRequests(r, d.to); err != nil {
 		return err
 	}
-	renewal, err := api.DecodeRenewal(body)
+	ttl, err := readRenewal(w, r)
 	if err != nil {
 		return err
 	}
-	return g.onOne(w, r, "renewed", func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error {
-		deadline := time.Time{}
-		if renewal.TTLSeconds > 0 {
-			deadline = time.Now().Add(time.Duration(renewal.TTLSeconds) * time.Second)
-		}
-		return sandbox.Renew(ctx, d, s, deadline)
-	})
+	if limit := g.cfg.Defaults.TTL; limit > 0 && !operator && (ttl == 0 || ttl > limit) {
+		return refuse(http.StatusForbidden, "ttl_seconds: a session key renews its sandbox for at most %d seconds, the --ttl of the gateway; send the gateway's key for more", sandbox.WholeSeconds(limit))
+	}
+	s, err := g.one(r.Context(), d.to.current().ID)
+	if err != nil {
+		return err
+	}
+	if err := g.on(r.Context(), s, "renewed", renewal(ttl)); err != nil {
+		return err
+	}
+	status := r.Clone(r.Context())
+	status.Method, status.Body, status.ContentLength = http.MethodGet, http.NoBody, 0
+	status.Header.Del("Content-Type")
+	d.path = "/v1/status"
+	return g.forward(w, status, g.proxy, d)
 }
 
 func (g *Gateway) stopSandbox(w http.ResponseWriter, r *http.Request) error {

@@ -71,7 +71,7 @@ func (a *agent) Ready(ctx context.Context, _ sandbox.DialFunc, _ string) error {
 	return a.fail
 }
 
-func (a *agent) Renew(_ context.Context, _ sandbox.DialFunc, _ string, ttl time.Duration) error {
+func (a *agent) Renew(_ context.Context, _ sandbox.DialFunc, _, _ string, ttl time.Duration) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ttl = ttl

@@ -120,17 +120,13 @@ func (d *Driver) pruneNow(ctx context.Context, listed *instance, dryRun bool) (*
 	return &sandbox.Removal{ID: s.ID, Name: s.Name, Reason: reason}, nil
 }
 
-// prune removes a sandbox, and reports whether it did. A Pod without a record, or in a
-// pool, may have been claimed since it was listed.
+// prune removes a sandbox, and reports whether it did: it may have been claimed or renewed since
+// its Pod was read. The claim goes after the Pod, which changes with a renewal.
 func (d *Driver) prune(ctx context.Context, pod *corev1.Pod, s *instance, r *record) (bool, error) {
-	if err := d.releaseClaim(ctx, s.ID, s.claim); err != nil {
+	if removed, err := d.deleteAsListed(ctx, pod, s.grace()); !removed || err != nil {
 		return false, err
 	}
-	if r == nil || s.Pool != "" {
-		if removed, err := d.deleteAsListed(ctx, pod, s.grace()); !removed || err != nil {
-			return false, err
-		}
-	} else if err := d.deletePod(ctx, s.pod, s.uid, s.grace()); err != nil {
+	if err := d.releaseClaim(ctx, s.ID, s.claim); err != nil {
 		return false, err
 	}
 	switch {

@@ -28,6 +28,37 @@ import (
 
 // newVersionedWorld is a cluster that refuses changes of a Pod that has changed since it
 // was looked at, as an API server does.
+// A renewal that lands while a sandbox is being pruned is kept.
+func TestRenewedWhilePruned(t *testing.T) {
+	t.Parallel()
+	w := newVersionedWorld(t)
+	s := w.create(t, sandbox.Spec{Image: "image", TTL: time.Nanosecond})
+	var once sync.Once
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	w.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		once.Do(func() { // between the reading of the Pod and its removal
+			all, err := w.Tracker().List(pods, corev1.SchemeGroupVersion.WithKind("Pod"), "agents")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			pod := all.(*corev1.PodList).Items[0]
+			pod.Annotations["actiond.dev/ends-after"] = "1h0m0s"
+			pod.ResourceVersion += "1"
+			if err := w.Tracker().Update(pods, &pod, "agents"); err != nil {
+				t.Error(err)
+			}
+		})
+		return false, nil, nil
+	})
+	if removed, err := w.driver.Prune(t.Context(), false); err != nil || len(removed) != 0 {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	if _, err := w.driver.Get(t.Context(), s.ID); err != nil {
+		t.Errorf("the renewed sandbox: %v", err)
+	}
+}
+
 func newVersionedWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)

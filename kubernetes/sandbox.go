@@ -269,6 +269,10 @@ func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Ti
 	if err != nil {
 		return err
 	}
+	r, err := d.record(ctx, s.ID)
+	if err != nil {
+		return err
+	}
 	var ttl time.Duration
 	notes := map[string]any{noteEnds: nil}
 	if !deadline.IsZero() {
@@ -276,14 +280,18 @@ func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Ti
 		notes[noteEnds] = d.clock.of(deadline).Sub(pod.CreationTimestamp.Time).String()
 	}
 	// The server first: it may refuse.
-	if err := d.config.Agent.Renew(ctx, d.sandbox(pod).Dial, key, ttl); err != nil {
+	if err := d.config.Agent.Renew(ctx, d.sandbox(pod).Dial, key, r.Ticket, ttl); err != nil {
 		return fmt.Errorf("setting the deadline in the server of sandbox %s: %w", s.ID, err)
 	}
 	if err := d.renewClaim(ctx, s.ID, of.claim, deadline); err != nil {
 		return err
 	}
-	if _, err := d.note(ctx, pod, notes); err != nil {
+	renewed, err := d.note(ctx, pod, notes)
+	if err != nil {
 		return err
+	}
+	if leaving(renewed) {
+		return fmt.Errorf("%q: %w: it is being removed", s.ID, sandbox.ErrNotFound)
 	}
 	s.Deadline = deadline
 	return nil

@@ -27,7 +27,8 @@ type facts struct {
 	Deadline time.Time         `json:"deadline,omitzero"`
 	Idle     time.Duration     `json:"idle,omitempty"`
 	PID      int               `json:"pid"`
-	Spec     string            `json:"spec,omitempty"` // hash of the specification
+	Spec     string            `json:"spec,omitempty"`   // hash of the specification
+	Ticket   string            `json:"ticket,omitempty"` // for its deadline
 }
 
 // access reaches the server of a sandbox.

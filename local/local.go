@@ -267,11 +267,16 @@ func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 		return err
 	}
 	defer unlock()
-	if err := d.end(ctx, s.ID, StopTime); err != nil {
+	return d.destroy(ctx, s.ID)
+}
+
+// destroy is Delete with the lock held.
+func (d *Driver) destroy(ctx context.Context, id string) error {
+	if err := d.end(ctx, id, StopTime); err != nil {
 		return err
 	}
-	if err := d.remove(s.ID); err != nil {
-		return fmt.Errorf("removing sandbox %s: %w", s.ID, err)
+	if err := d.remove(id); err != nil {
+		return fmt.Errorf("removing sandbox %s: %w", id, err)
 	}
 	return nil
 }
@@ -338,7 +343,7 @@ func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Ti
 		server := access{d, s.ID}
 		key, err := server.Key()
 		if err == nil {
-			err = d.config.Agent.Renew(ctx, server.Dial, key, ttl)
+			err = d.config.Agent.Renew(ctx, server.Dial, key, f.Ticket, ttl)
 		}
 		if err != nil {
 			return fmt.Errorf("renewing sandbox %s: %w", s.ID, err)

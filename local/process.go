@@ -3,6 +3,7 @@ package local
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -36,9 +37,10 @@ func (d *Driver) launch(ctx context.Context, id string, f facts) (err error) {
 		return err
 	}
 	defer func() { _ = alive.Close() }() // the server has it too
+	f.Ticket = cmp.Or(f.Ticket, rand.Text())
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program,
 		"--addr", "unix:"+d.path(id, "socket"), "--working-dir", d.workDir(id, f),
-		"--session-key-file", d.path(id, "key"), "--state-dir", d.path(id, "state"))
+		"--session-key-file", d.path(id, "key"), "--claim-hash", sandbox.TicketHash(f.Ticket), "--state-dir", d.path(id, "state"))
 	if !f.Deadline.IsZero() {
 		cmd.Args = append(cmd.Args, "--ttl", max(time.Until(f.Deadline), time.Second).String())
 	}

@@ -45,23 +45,23 @@ func (d *Driver) prune(ctx context.Context, id string, dryRun bool) (sandbox.Rem
 		return sandbox.Removal{}, err
 	}
 	defer unlock()
+	unlockSandbox, err := filelock.TryLock(d.root, lockName(id))
+	if errors.Is(err, filelock.ErrLocked) { // another caller works on it
+		return sandbox.Removal{}, nil
+	}
+	if err != nil {
+		return sandbox.Removal{}, err
+	}
+	defer unlockSandbox() // after the removal, which a renewal must not precede
 	name, reason, err := d.reason(id)
 	if err == nil && reason != "" && !dryRun {
-		err = d.Delete(ctx, &sandbox.Sandbox{ID: id})
+		err = d.destroy(ctx, id)
 	}
 	return sandbox.Removal{ID: id, Name: name, Reason: reason}, err
 }
 
-// reason returns why a sandbox must be removed, or "".
+// reason returns why a sandbox, whose lock is held, must be removed, or "".
 func (d *Driver) reason(id string) (name, reason string, err error) {
-	unlock, err := filelock.TryLock(d.root, lockName(id))
-	if errors.Is(err, filelock.ErrLocked) { // another caller works on it
-		return "", "", nil
-	}
-	if err != nil {
-		return "", "", err
-	}
-	defer unlock()
 	if _, err := d.root.Lstat(id); errors.Is(err, fs.ErrNotExist) { // another caller removed it
 		return "", "", nil
 	}

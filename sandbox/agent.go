@@ -59,8 +59,8 @@ type Agent interface {
 	// Claim binds the sandbox to its owner. The same claim may be made again;
 	// another one fails with ErrClaimed.
 	Claim(ctx context.Context, dial DialFunc, claim Claim) error
-	// Renew gives the server a deadline, ttl from now; 0 means none.
-	Renew(ctx context.Context, dial DialFunc, key string, ttl time.Duration) error
+	// Renew gives the server a deadline, ttl from now; 0 means none. ticket permits it, as it permits the claim.
+	Renew(ctx context.Context, dial DialFunc, key, ticket string, ttl time.Duration) error
 	// Status asks for the current state of the server.
 	Status(ctx context.Context, dial DialFunc, key string) (Status, error)
 	// Usage measures the sandbox. CPU is the processor time of its processes since their

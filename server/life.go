@@ -190,8 +190,15 @@ func onThisClock(t time.Time) time.Time {
 	return now.Add(t.Sub(now)) // the difference is of the monotonic clock
 }
 
-// renew gives the sandbox a new deadline.
+// renew gives the sandbox a new deadline. A driver has its own record, by which it removes the sandbox: it alone
+// may change this one.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
+	if s.driven() && !s.hasTicket(r.Header.Get(api.TicketHeader)) {
+		return &api.Error{
+			Status: http.StatusConflict, Code: "driven",
+			Detail: "The deadline of this sandbox is kept outside of it: renew it with 'runtimectl renew', or through its gateway",
+		}
+	}
 	renewal, err := decodeJSON(r, api.DecodeRenewal)
 	if err != nil {
 		return err

@@ -2,10 +2,12 @@ package server_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -67,6 +69,35 @@ func TestTimeToLive(t *testing.T) {
 			t.Errorf("it lived for %v, want %v", got, want)
 		}
 	})
+}
+
+// Where a driver keeps the deadline, the driver alone changes it: the owner is told how, and the ticket stays secret.
+func TestDriverRenews(t *testing.T) {
+	t.Parallel()
+	hash := sha256.Sum256([]byte("the ticket"))
+	s := newServer(t, withClaim, func(cfg *server.Config) { cfg.ClaimHash = hash[:] })
+	claim := claimBy(ownersKey)
+	claim.key = "the ticket"
+	if w := claim.send(s); w.Code != http.StatusNoContent {
+		t.Fatalf("claiming: %d %s", w.Code, w.Body)
+	}
+	for _, tt := range []struct {
+		name, key, ticket string
+		status            int
+		text              string
+	}{
+		{"the owner", ownersKey, "", 409, "renew it with 'runtimectl renew', or through its gateway\",\"errors\":[],\"code\":\"driven\"}"},
+		{"the owner with its key as ticket", ownersKey, ownersKey, 409, "driven"},
+		{"the ticket alone", "", "the ticket", 403, "Invalid API Key"},
+		{"the ticket as key", "the ticket", "the ticket", 403, "Invalid API Key"},
+		{"the driver", ownersKey, "the ticket", 200, `"deadline":"`},
+	} {
+		r := post("/v1/renew", `{"ttl_seconds":7200}`)
+		r.key, r.header = tt.key, map[string]string{api.TicketHeader: tt.ticket}
+		if w := r.send(s); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.text) {
+			t.Errorf("%s: got %d %s, want %d with %s", tt.name, w.Code, w.Body, tt.status, tt.text)
+		}
+	}
 }
 
 func TestTimeToLiveTakenAway(t *testing.T) {

@@ -116,7 +116,8 @@ type Config struct {
 	// then only open routes answer. Key must be empty.
 	Claim bool
 	// ClaimHash is the SHA-256 of a ticket that a claim must bring in the header
-	// of the key. nil: any client that reaches the server may claim it.
+	// of the key, and a new deadline in a header of its own. nil: any client that reaches the
+	// server may claim it, and any with the key change its deadline.
 	ClaimHash []byte
 	// ClaimKey, which excludes ClaimHash, asks for a ticket that was signed for ClaimName
 	// instead: for sandboxes that are made from one template.

@@ -284,11 +284,22 @@ func (c *Client) Network(ctx context.Context) (api.NetworkState, error) {
 }
 
 // Renew gives the sandbox a deadline, ttl from now; 0 means none. A part of a
-// second counts as one.
+// second counts as one. The error is a *StatusError of 409 for a server whose driver keeps
+// the deadline.
 func (c *Client) Renew(ctx context.Context, ttl time.Duration) (api.Life, error) {
-	var life api.Life
-	seconds := int((max(ttl, 0) + time.Second - 1) / time.Second)
-	return life, c.post(ctx, "/v1/renew", api.Renewal{TTLSeconds: seconds}, &life)
+	return c.RenewByTicket(ctx, "", ttl)
+}
+
+// RenewByTicket is Renew for a driver, which has the ticket of the sandbox's claim.
+func (c *Client) RenewByTicket(ctx context.Context, ticket string, ttl time.Duration) (life api.Life, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.limits.quick, ErrNoAnswer)
+	defer cancel()
+	body := fmt.Sprintf(`{"ttl_seconds":%d}`, int((max(ttl, 0)+time.Second-1)/time.Second))
+	data, err := c.exchange(ctx, http.Header{api.TicketHeader: {ticket}}, http.MethodPost, "/v1/renew", "application/json", strings.NewReader(body), maxSmall)
+	if err == nil {
+		err = json.Unmarshal(data, &life)
+	}
+	return life, err
 }
 
 // Tools returns the definitions of the tools that the sandbox has, as JSON: the

@@ -94,8 +94,9 @@ the address can run commands.
                             other users ("user" of exec); needs root and a key
   --session-key-file FILE   ask clients for the key in this file
   --claim                   have no key: the first call to /v1/claim brings it
-  --claim-hash SHA256       take a claim only with the ticket of that hash
-  --claim-key ED25519       take a claim only with a ticket that the key of this
+  --claim-hash SHA256       take a claim or a new deadline only with the ticket of
+                            that hash
+  --claim-key ED25519       take these only with a ticket that the key of this
                             public key signed for the name of --claim-name
   --claim-name NAME         what this sandbox is called in its ticket
   --start-fifo FILE         do nothing before a byte can be read from this FIFO;
@@ -351,8 +352,6 @@ func (o *options) check() error {
 	switch {
 	case o.claim && o.key != "":
 		return usagef("--claim and a session key exclude each other: the owner brings the key")
-	case o.claimHash != nil && !o.claim:
-		return usagef("--claim-hash needs --claim")
 	case (o.claimKey != nil) != (o.claimName != ""):
 		return usagef("--claim-key and --claim-name need each other: a ticket is signed for one sandbox")
 	case o.claimKey != nil && (!o.claim || o.claimHash != nil):

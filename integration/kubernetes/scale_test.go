@@ -58,7 +58,9 @@ func (answering) Ready(context.Context, sandbox.DialFunc, string) error { return
 
 func (answering) Claim(context.Context, sandbox.DialFunc, sandbox.Claim) error { return nil }
 
-func (answering) Renew(context.Context, sandbox.DialFunc, string, time.Duration) error { return nil }
+func (answering) Renew(context.Context, sandbox.DialFunc, string, string, time.Duration) error {
+	return nil
+}
 
 // TestScale measures what the driver and a gateway cost as the sandboxes of a namespace
 // become more. Nodes and servers are faked, the control plane is real.

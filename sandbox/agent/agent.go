@@ -89,13 +89,13 @@ func (Agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Cla
 }
 
 // Renew sets a new deadline.
-func (Agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl time.Duration) error {
+func (Agent) Renew(ctx context.Context, dial sandbox.DialFunc, key, ticket string, ttl time.Duration) error {
 	c, err := Client(dial, key)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	_, err = c.Renew(ctx, ttl)
+	_, err = c.RenewByTicket(ctx, ticket, ttl)
 	return err
 }
 

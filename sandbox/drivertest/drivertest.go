@@ -109,8 +109,12 @@ func create(t *testing.T, d sandbox.Driver, spec sandbox.Spec) *sandbox.Sandbox 
 // run runs a command in a sandbox over HTTP, and returns the status and the body.
 func run(t *testing.T, s *sandbox.Sandbox, key, command string) (status int, body string) {
 	t.Helper()
-	action := fmt.Sprintf(`{"action": {"action": "run", "args": {"command": %q, "blocking": true}}}`, command)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://sandbox/execute_action", strings.NewReader(action))
+	return post(t, s, key, "/execute_action", fmt.Sprintf(`{"action": {"action": "run", "args": {"command": %q, "blocking": true}}}`, command))
+}
+
+func post(t *testing.T, s *sandbox.Sandbox, key, path, sent string) (status int, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://sandbox"+path, strings.NewReader(sent))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,6 +263,13 @@ func testRenew(t *testing.T, d sandbox.Driver, spec sandbox.Spec) {
 		if err != nil || !found.Deadline.Equal(deadline) {
 			t.Errorf("the deadline is %v, want %v; %v", found.Deadline, deadline, err)
 		}
+	}
+	key, err := s.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := post(t, s, key, "/v1/renew", `{"ttl_seconds": 60}`); status != http.StatusConflict || !strings.Contains(body, "runtimectl renew") {
+		t.Errorf("a renewal that the driver does not know of: %d, %s", status, body)
 	}
 	works(t, s)
 }
