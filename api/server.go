@@ -19,6 +19,9 @@ const KeyHeader = "X-Session-API-Key"
 // TicketHeader carries the ticket of a sandbox's driver.
 const TicketHeader = "X-Actiond-Ticket"
 
+// UnclaimedHeader is in the refusals of a server that has no owner yet.
+const UnclaimedHeader = "X-Actiond-Unclaimed"
+
 // PrefixHeader carries the prefix that a proxy removed from the path of a request.
 const PrefixHeader = "X-Forwarded-Prefix"
 

@@ -116,6 +116,19 @@ func TestStoppedReasons(t *testing.T) {
 	}
 }
 
+// A sandbox that was restarted without its driver does not look like one with another key.
+func TestUnclaimed(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	h.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(api.UnclaimedHeader, "1")
+		w.WriteHeader(http.StatusForbidden)
+	}
+	s := h.make(t, `{"image":"debian"}`)
+	want(t, h.request(t, "GET", "/sandboxes/"+s.ID+"/v1/x", "", s.SessionKey), 503, `"code":"unclaimed"}`)
+	want(t, h.request(t, "GET", "/sandboxes/"+s.ID+"/x", "", s.SessionKey), 503, "'runtimectl start "+s.ID+`'"}`)
+}
+
 // Every refusal under /v1/ has a word for programs.
 func TestCodes(t *testing.T) {
 	t.Parallel()

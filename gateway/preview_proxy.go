@@ -27,9 +27,9 @@ const (
 	// publicConns is the share of these tunnels for clients without a key, for all public
 	// ports together; further requests of them wait.
 	publicConns = 16
-	// portIdleTime is short, because an open connection keeps a sandbox from being
-	// idle.
-	portIdleTime = 10 * time.Second
+	// portIdleTime is short, because an open connection keeps a sandbox from being idle, and shorter than
+	// applications keep one: gunicorn closes after 2 seconds, and a POST that meets the end is not sent again.
+	portIdleTime = 1500 * time.Millisecond
 	// maxAppHeader limits the header of an application's answer.
 	maxAppHeader = 64 << 10
 )

@@ -232,6 +232,9 @@ func rewrite(p *httputil.ProxyRequest) {
 // redirect: most clients send their keys, which are in headers of ours, to its target.
 // The server in a sandbox sends no redirect.
 func stripResponseHeaders(r *http.Response) error {
+	if r.StatusCode == http.StatusForbidden && r.Header.Get(api.UnclaimedHeader) != "" {
+		return errUnclaimed
+	}
 	stripHostHeaders(r)
 	r.Header.Del("Set-Cookie")
 	r.Header.Del("Service-Worker-Allowed")
@@ -240,6 +243,9 @@ func stripResponseHeaders(r *http.Response) error {
 	}
 	return nil
 }
+
+// errUnclaimed reports that a server does not know the key of its sandbox, which was restarted without its driver.
+var errUnclaimed = errors.New("it has no owner")
 
 // stripHostHeaders removes the headers that no sandbox may send to a client, and all
 // trailers: a client may take them for headers.
@@ -298,6 +304,9 @@ func (g *Gateway) notPassed(r *http.Request, err error) error {
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if errors.Is(err, errUnclaimed) {
+		return unavailable("unclaimed", "Sandbox %s was restarted by hand, and its server has no owner: start it by POST /v1/sandboxes/%[1]s/start or 'runtimectl start %[1]s'", s.ID)
 	}
 	if _, unsent := errors.AsType[*dialError](err); unsent {
 		g.known.changed(s.ID)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+
+	"github.com/actiond/actiond/api"
 )
 
 // owner is the client that may use the sandbox, known by its key.
@@ -14,6 +16,9 @@ type owner struct {
 	claiming sync.Mutex    // one claim at a time
 	who      atomic.Pointer[holder]
 }
+
+// unclaimed is the code of refusals before the claim.
+const unclaimed = "unclaimed"
 
 // holder is the hash of a key, and a name for people. Hashed, all keys have
 // one length, and comparing them tells nothing about either.
@@ -33,7 +38,10 @@ func (i *holder) has(key string) bool {
 func (o *owner) check(key string) error {
 	who := o.who.Load()
 	if who == nil {
-		return refuse(http.StatusForbidden, "This sandbox has no owner yet: claim it first (POST /v1/claim)")
+		return &api.Error{
+			Status: http.StatusForbidden, Code: unclaimed,
+			Detail: "This sandbox has no owner yet: claim it first (POST /v1/claim), or after a restart by hand run 'runtimectl start'",
+		}
 	}
 	if !who.has(key) {
 		return refuse(http.StatusForbidden, "Invalid API Key")

@@ -215,6 +215,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch refusal.Status {
 	case http.StatusTooManyRequests:
 		h.Set("Retry-After", "1")
+	case http.StatusForbidden:
+		if refusal.Code == unclaimed {
+			h.Set(api.UnclaimedHeader, "1")
+		}
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", api.Challenge(refusal))
 	}

@@ -416,7 +416,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"claim large", withClaim, post("/v1/claim", strings.Repeat(" ", 2<<20)), "", 413, ""},
 		{"claim form", withClaim, request{method: "POST", path: "/v1/claim", body: "key=x"}, "", 422, ""},
 		{"claim from a page", withClaim, request{method: "POST", path: "/v1/claim", contentType: jsonType, body: "{}", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, "", 403, ""},
-		{"action before the claim", withClaim, post("/execute_action", runTrue), "", 403, `{"detail":"This sandbox has no owner yet: claim it first (POST /v1/claim)"}`},
+		{"action before the claim", withClaim, post("/execute_action", runTrue), "", 403, `{"detail":"This sandbox has no owner yet: claim it first (POST /v1/claim), or after a restart by hand run 'runtimectl start'"}`},
 		{"ready before the claim", withClaim, get("/readyz"), "", 200, ""},
 		{"pack", nil, get("/v1/pack?path=/etc/passwd"), "", 200, ""},
 		{"pack nothing", nil, get("/v1/pack?path=/no/such"), "", 404, `{"detail":"File not found: \"/no/such\"","errors":[{"code":"file_not_found","path":"/no/such","errno":"ENOENT"}]}`},

@@ -172,6 +172,9 @@ func TestRenewAndPrune(t *testing.T) {
 		t.Errorf("prune of nothing: %s", got)
 	}
 	m.ok("renew", "--ttl", "1ns", "over")
+	if got := m.ok("ls"); !strings.Contains(got, "time is over") {
+		t.Errorf("ls of a sandbox that is overdue: %s", got)
+	}
 	code, got, stderr := m.run("prune", "--dry-run")
 	if code != 0 || !strings.Contains(got, id) || !strings.Contains(got, "its time was up") || stderr != "note: nothing was removed; without --dry-run these are:\n" {
 		t.Errorf("prune --dry-run: exit code %d, %s%s", code, stderr, got)

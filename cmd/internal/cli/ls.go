@@ -119,7 +119,10 @@ func (l sandboxList) Table() [][]string {
 	for _, s := range l {
 		ends := "-"
 		if s.Deadline != nil {
-			ends = output.Span(time.Until(*s.Deadline))
+			ends = "time is over"
+			if left := time.Until(*s.Deadline); left > 0 {
+				ends = output.Span(left)
+			}
 		}
 		rows = append(rows, []string{s.ID, s.Name, s.Image, string(s.State), output.Span(time.Since(s.Created)), ends, output.OrDash(s.Pool), output.OrDash(s.Owner)})
 	}
