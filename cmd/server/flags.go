@@ -141,7 +141,9 @@ the address can run commands.
 
 With init it is PID 1 of a container: it starts the server, passes signals on to
 it, reaps orphans, starts a server again that crashed, up to 5 times in 10
-minutes, and otherwise ends with the server's status. With lend it copies
+minutes, and otherwise ends with the server's status. With init --until-eof it is a
+child of any program: it ends when standard input does, and all processes that the
+sandbox started end with it. With lend it copies
 itself to FILE, makes each DIR its user's alone (mode 0700), and goes on until it
 is told to end; lent returns when FILE is there.
 

@@ -82,6 +82,40 @@ func TestInit(t *testing.T) {
 	}
 }
 
+// With --until-eof all that the sandbox started ends with the program that has the other end of standard input.
+func TestInitUntilEOF(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), buildServer(t), "init", "--until-eof", "--addr", "unix:"+filepath.Join(dir, "s"), "--working-dir", dir,
+		"--state-dir", filepath.Join(dir, "state"))
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := dialUnix(t, filepath.Join(dir, "s"))
+	var started []string
+	for i, command := range []string{"env -i setsid sh -c 'echo $$ >id0; exec sleep 1000' &", "(setsid sh -c 'echo $$ >id1; sleep 1000 & sleep 1000' &)", "nohup sleep 1000 & echo $! >id2; disown"} {
+		call(command)
+		var id []byte
+		testhelp.Eventually(t, func() bool { id, _ = os.ReadFile(filepath.Join(dir, fmt.Sprint("id", i))); return len(id) > 0 }, "it writes its id")
+		started = append(started, strings.TrimSpace(string(id)))
+	}
+	if err := stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	for _, id := range started {
+		if _, err := os.Stat("/proc/" + id); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("process %s is left: %v", id, err)
+		}
+	}
+}
+
 // children are the process ids of a process's children, zombies too.
 func children(t *testing.T, pid int) (all []int) {
 	t.Helper()

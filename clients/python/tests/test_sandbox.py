@@ -499,6 +499,25 @@ class Tools(Sandboxes):
 
 
 class Forks(Both):
+    def test_no_process_is_left(self):
+        program("server")
+        with tempfile.TemporaryDirectory() as directory:
+            for end in ("s.close()", "pass", "os._exit(0)", "os.kill(os.getpid(), 15)", "os.kill(os.getpid(), 9)"):
+                code = f"""if True:
+                    import actiond, os
+                    s = actiond.local({directory!r})
+                    s.exec("env -i setsid sleep 1000 >/dev/null 2>&1 & echo $! >one")
+                    s.run("(setsid sh -c 'echo $$ >two; sleep 1000' &); echo $PPID >server")
+                    {end}"""
+                subprocess.run([sys.executable, "-c", code], timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+                for name in ("one", "two", "server"):
+                    path = os.path.join(directory, name)
+                    eventually(lambda: os.path.exists(path) and os.path.getsize(path))
+                    with open(path) as file:
+                        pid = file.read().strip()
+                    eventually(lambda: ended(pid))
+                    os.unlink(path)
+
     def test_a_source_that_brings_nothing_keeps_no_program(self):
         program("server")
         code = """if True:

@@ -874,8 +874,8 @@ async def async_local(directory: str = "", *, server: str = "") -> AsyncSandbox:
     """Start a server on this machine and return its sandbox, which isolates nothing: commands run as this user.
 
     It works in `directory`, by default a new one that is removed at the end. `server` is the program, by default
-    ACTIOND_SERVER, the one in this package, or that beside `runtimectl` on PATH. It ends with the context or `close`,
-    with this program, and after eight hours without work.
+    ACTIOND_SERVER, the one in this package, or that beside `runtimectl` on PATH. It ends, with all processes that it started,
+    with the context or `close`, with this program, however that ends, and after eight hours without work.
 
     FileNotFoundError: there is no such program. ActiondError: it did not start.
     """

@@ -114,13 +114,16 @@ def _listens(path: str) -> bool:
 
 
 def start_server(directory: str, server: str) -> Child:
-    """Start a server on a Unix socket that only this user reaches, and wait until it listens."""
+    """Start a server on a Unix socket that only this user reaches, and wait until it listens.
+
+    It ends, with all that it started, when its standard input does: with this program, however that ends.
+    """
     program = find(server, "ACTIOND_SERVER", _inside("server"), _beside_runtimectl("server"), "/usr/lib/actiond/server")
     home = tempfile.mkdtemp(prefix="actiond-")
     where = os.path.abspath(directory) if directory else os.path.join(home, "work")
     path = os.path.join(home, "socket")
     log = tempfile.TemporaryFile()
-    child = Child(home, [program, "--addr", f"unix:{path}", "--working-dir", where, "--state-dir", os.path.join(home, "state"),
+    child = Child(home, [program, "init", "--until-eof", "--addr", f"unix:{path}", "--working-dir", where, "--state-dir", os.path.join(home, "state"),
                          "--idle-limit", "8h"], log)
     child.url = f"unix://{path}"
     due = time.monotonic() + START_SECONDS

@@ -8,11 +8,14 @@ package pid1
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -46,6 +49,7 @@ type initProcess struct {
 	told     chan os.Signal // those that are passed on
 	exits    chan os.Signal // SIGCHLD
 	memory   *memfile.File
+	untilEOF bool // it ends with standard input, and all that it started with it
 	stopping bool // the server was told to end
 	crashes  []time.Time
 }
@@ -79,8 +83,13 @@ func run(args []string) (status int, err error) {
 		return 0, err
 	}
 	defer memory.Close()
+	untilEOF := len(args) > 0 && args[0] == "--until-eof"
+	if untilEOF {
+		args = args[1:]
+	}
 	p := &initProcess{
-		args: append([]string{os.Args[0]}, args...), memory: memory,
+		untilEOF: untilEOF,
+		args:     append([]string{os.Args[0]}, args...), memory: memory,
 		told: make(chan os.Signal, 16), exits: make(chan os.Signal, 1),
 	}
 	if os.Getpid() == 1 { // only PID 1 can end all that a dead server leaves
@@ -90,6 +99,9 @@ func run(args []string) (status int, err error) {
 	defer signal.Stop(p.told)
 	signal.Notify(p.exits, syscall.SIGCHLD)
 	defer signal.Stop(p.exits)
+	if untilEOF {
+		go p.endWithInput() // ends with this process
+	}
 	for {
 		ended, err := p.serve()
 		p.endOthers()
@@ -125,9 +137,16 @@ func run(args []string) (status int, err error) {
 
 // serve runs the server until it ends.
 func (p *initProcess) serve() (ended unix.WaitStatus, err error) {
-	server, err := os.StartProcess("/proc/self/exe", p.args, &os.ProcAttr{
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, p.memory.OSFile()},
-	})
+	attr := &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, p.memory.OSFile()}}
+	if p.untilEOF { // the server does not outlive this process, whose thread is the main one before main
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return 0, fmt.Errorf("starting the server: %w", err)
+		}
+		defer null.Close()
+		attr.Files[0], attr.Sys = null, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	}
+	server, err := os.StartProcess("/proc/self/exe", p.args, attr)
 	if err != nil {
 		return 0, fmt.Errorf("starting the server: %w", err)
 	}
@@ -163,14 +182,41 @@ func (p *initProcess) note(s os.Signal) {
 	p.stopping = p.stopping || s != syscall.SIGUSR1 && s != syscall.SIGUSR2
 }
 
-// endOthers ends the processes that the server left: shells, and all that they started. The kernel does
+// endWithInput ends the server when standard input ends: the program that has its other end was ended itself, however
+// that came.
+func (p *initProcess) endWithInput() {
+	_, _ = io.Copy(io.Discard, os.Stdin) // one that cannot be read has ended, too
+	p.told <- syscall.SIGTERM
+	<-time.After(2 * endTime)
+	p.told <- syscall.SIGKILL
+}
+
+// killOthers kills all other processes of a container. Where this is not its PID 1, it kills its children: those of a
+// process that ends become its own.
+func killOthers() {
+	if os.Getpid() == 1 {
+		_ = unix.Kill(-1, unix.SIGKILL) // there may be none
+		return
+	}
+	tasks, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task) // a thread may have ended
+		for word := range strings.FieldsSeq(string(text)) {
+			if pid, err := strconv.Atoi(word); err == nil && pid > 1 {
+				_ = unix.Kill(pid, unix.SIGKILL) // it is not reaped meanwhile
+			}
+		}
+	}
+}
+
+// endOthers ends the processes that the server left: shells, and all that they started. As PID 1 the kernel does
 // it at once, so no process that forks gets away.
 func (p *initProcess) endOthers() {
-	if os.Getpid() != 1 {
+	if os.Getpid() != 1 && !p.untilEOF {
 		return
 	}
 	for until := time.Now().Add(endTime); time.Now().Before(until); {
-		_ = unix.Kill(-1, unix.SIGKILL) // all but this one; there may be none
+		killOthers()
 		for pid := 1; pid > 0; {
 			if pid = reapOne(nil); pid < 0 {
 				return
