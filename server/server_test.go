@@ -381,6 +381,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"document without key", withKey, get("/openapi.yaml"), "", 200, string(api.OpenAPI)},
 		{"tools", nil, get("/v1/tools"), "", 200, ""},
 		{"tools of a dialect", nil, get("/v1/tools?dialect=gemini&format=gemini"), "", 200, ""},
+		{"tools of a format", nil, get("/v1/tools?dialect=openai"), "", 400, `{"detail":"dialect \"openai\" is unknown; dialects are anthropic, gemini, openhands, openhands-v1, strands; openai is a format, which goes with every dialect: format=openai","errors":[]}`},
 		{"tools of an unknown dialect", nil, get("/v1/tools?dialect=nope"), "", 400, `{"detail":"dialect \"nope\" is unknown; dialects are anthropic, gemini, openhands, openhands-v1, strands","errors":[]}`},
 		{"tools in no format", nil, get("/v1/tools?format=nope"), "", 400, `{"detail":"format \"nope\" is unknown; formats are openai, anthropic, gemini, mcp","errors":[]}`},
 		{"tools without key", withKey, get("/v1/tools"), "", 403, ""},

@@ -88,7 +88,11 @@ func find(dialect, name string) (*tool, *Error) {
 	dialect = cmp.Or(dialect, Default)
 	tools, ok := dialects()[dialect]
 	if !ok {
-		return nil, &Error{Code: UnknownTool, Text: fmt.Sprintf("dialect %s is unknown; dialects are %s", api.Excerpt(dialect), strings.Join(Dialects(), ", "))}
+		text := fmt.Sprintf("dialect %s is unknown; dialects are %s", api.Excerpt(dialect), strings.Join(Dialects(), ", "))
+		if slices.Contains(Formats, dialect) {
+			text += fmt.Sprintf("; %s is a format, which goes with every dialect: format=%[1]s", dialect)
+		}
+		return nil, &Error{Code: UnknownTool, Text: text}
 	}
 	var names []string
 	for i := range tools {

@@ -292,7 +292,7 @@ func TestExampleAgents(t *testing.T) {
 			defer srv.Close()
 			agent := exec.CommandContext(t.Context(), command[0], append(command[1:], "Write", "a", "greeter.")...)
 			agent.Env = append(os.Environ(), "OPENAI_BASE_URL="+srv.URL+"/v1", "OPENAI_API_KEY=k", "MODEL=fake",
-				"SANDBOX_URL="+tcpForTest(t, socket), "SESSION_API_KEY="+testKey)
+				"SANDBOX_URL="+socket, "SESSION_API_KEY="+testKey)
 			out, err := agent.CombinedOutput()
 			if err != nil || !strings.HasSuffix(string(out), "The greeter greets.\n") {
 				t.Errorf("got %q, %v", out, err)
@@ -344,8 +344,8 @@ func TestExamplesInTheReadme(t *testing.T) {
 	t.Parallel()
 	readme := testhelp.ReadFile(t, "../../README.md")
 	for name, said := range map[string]string{
-		"docs/examples/agent.py":      "36 lines of\n[Python](",
-		"docs/examples/agent/main.go": "40 lines of [Go](",
+		"docs/examples/agent.py":      "46 lines of\n[Python](",
+		"docs/examples/agent/main.go": "41 lines of [Go](",
 	} {
 		code := testhelp.ReadFile(t, "../../"+name)
 		if !strings.Contains(string(readme), said+name+")") {

@@ -552,6 +552,12 @@ class LocalServers(Both):
         sandbox.close()
         self.assertFalse(os.path.exists(where))
 
+    def test_it_warns(self):
+        with self.assertWarnsRegex(RuntimeWarning, "actiond.local.. isolates nothing.*user") as caught:
+            self.local()
+        if self.kind == "sync":
+            self.assertTrue(caught.filename.endswith("support.py"))
+
     def test_a_directory_that_is_kept(self):
         program("server")
         with tempfile.TemporaryDirectory() as directory:

@@ -3,6 +3,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -30,7 +31,7 @@ func main() {
 	messages := []tools.Message{{Role: "user", Content: strings.Join(os.Args[1:], " ")}}
 	for {
 		body := must(json.Marshal(map[string]any{"model": env("MODEL"), "messages": messages, "tools": definitions}))
-		request := must(http.NewRequest(http.MethodPost, env("OPENAI_BASE_URL")+"/chat/completions", bytes.NewReader(body)))
+		request := must(http.NewRequest(http.MethodPost, cmp.Or(env("OPENAI_BASE_URL"), "https://api.openai.com/v1")+"/chat/completions", bytes.NewReader(body)))
 		request.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + env("OPENAI_API_KEY")}}
 		response := must(http.DefaultClient.Do(request))
 		message := must(tools.Completion(must(io.ReadAll(response.Body))))

@@ -2,9 +2,11 @@
 
     import actiond
 
-    with actiond.local() as sandbox:
+    with actiond.docker() as gateway, gateway.create("debian:bookworm") as sandbox:
         print(sandbox.run("echo hello").output)
-        print(sandbox.exec(["python3", "-c", "print(6 * 7)"], timeout=10).stdout)
+        print(sandbox.exec(["id", "-un"], timeout=10).stdout)
+
+Without a Docker engine, local() has the same sandbox as processes of this machine. It isolates nothing.
 """
 
 from ._async import AsyncClient, AsyncSandbox, async_docker, async_local

@@ -10,6 +10,7 @@ import shlex
 import ssl
 import tempfile
 import uuid
+import warnings
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import (
@@ -873,12 +874,15 @@ class AsyncClient:
 async def async_local(directory: str = "", *, server: str = "") -> AsyncSandbox:
     """Start a server on this machine and return its sandbox, which isolates nothing: commands run as this user.
 
+    It warns of that; warnings.filterwarnings("ignore", "actiond.local") silences it. `docker` isolates.
+
     It works in `directory`, by default a new one that is removed at the end. `server` is the program, by default
     ACTIOND_SERVER, the one in this package, or that beside `runtimectl` on PATH. It ends, with all processes that it started,
     with the context or `close`, with this program, however that ends, and after eight hours without work.
 
     FileNotFoundError: there is no such program. ActiondError: it did not start.
     """
+    warnings.warn(f"actiond.local() isolates nothing: commands run on this machine with all rights of user {os.geteuid()}", RuntimeWarning, 2)
     child = await _io.blocking(_launch.start_server, directory, server)
     sandbox = AsyncSandbox(child.url)
     sandbox._child = sandbox._http.child = child
