@@ -65,8 +65,8 @@ type Request struct {
 }
 
 // Native returns the request with the defaults of /v1/actions, which are not
-// bound to those of the legacy protocol: a write is exact, and the refusal of a
-// large file names another way to edit it.
+// bound to those of the legacy protocol: a write is exact, the refusal of a large
+// file names another way to edit it, and the diff of an edit is a patch.
 func (r Request) Native() Request {
 	switch a := r.Action.(type) {
 	case WriteAction:

@@ -275,8 +275,8 @@ type EditAction struct {
 	// groups as $1 and ${name}, and ExpectedReplacements and AllowMultiple count
 	// the matches.
 	Regex bool `json:"regex,omitzero"`
-	// Native makes the refusal of a large file name another way to edit it; see
-	// [Request.Native].
+	// Native makes the refusal of a large file name another way to edit it, and the diff a
+	// patch; see [Request.Native].
 	Native bool `json:"-"`
 	// Edits are several replacements of str_replace or replace, instead of
 	// OldStr and NewStr: each applies to the result of the previous one, and either

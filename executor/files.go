@@ -201,6 +201,9 @@ func (e *Executor) patch(a api.EditAction, req api.Request) (edit.Result, error)
 			Code: edit.CodeInvalidArgument, Message: "Parameter `if_sha256` is for one file, and apply_patch may change several.",
 		}
 	}
+	if a.Native {
+		return e.editor.NativePatch(e.workingDir(req.Session), *a.Patch)
+	}
 	return e.editor.Patch(e.workingDir(req.Session), *a.Patch)
 }
 

@@ -386,3 +386,28 @@ func TestLargeEditIsNative(t *testing.T) {
 		}
 	}
 }
+
+// The diff of a native edit is a patch; that of the legacy protocol keeps its form.
+func TestNativeEditDiffs(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	path := filepath.Join(dir, "f")
+	head := "--- " + path + "\n+++ " + path + "\n"
+	insert := api.Request{Action: api.EditAction{Path: path, Command: "insert", InsertLine: new(api.LineNumber("1")), NewStr: new("b"), ImplSource: "oh_aci"}}
+	patch := api.Request{Action: api.EditAction{Command: "apply_patch", Patch: new("*** Begin Patch\n*** Update File: f\n@@ a\n+b\n*** End Patch"), ImplSource: "oh_aci"}}
+	for _, tt := range []struct {
+		request api.Request
+		want    string
+	}{
+		{insert, "@@ -1,0 +2,2 @@\n+b\n+"},
+		{insert.Native(), "@@ -1 +1,2 @@\n-a\n\\ No newline at end of file\n+a\n+b"},
+		{patch, "@@ -1,0 +2 @@\n+b"},
+		{patch.Native(), "@@ -1 +1,2 @@\n-a\n\\ No newline at end of file\n+a\n+b\n\\ No newline at end of file"},
+	} {
+		testhelp.WriteFile(t, path, "a", 0o600)
+		o, err := e.Do(t.Context(), tt.request)
+		if edited, ok := o.(api.EditObservation); err != nil || !ok || edited.Diff != head+tt.want {
+			t.Errorf("got %+v and %v, want %q", o, err, tt.want)
+		}
+	}
+}

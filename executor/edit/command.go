@@ -52,8 +52,8 @@ type Command struct {
 	// Edits are used by str_replace and replace instead of OldStr and NewStr: each works on the result of the previous
 	// one, and either all are made or none.
 	Edits []Replacement
-	// Native makes the refusal of a file above the limit of its size name another way to edit it. Dialects keep their
-	// words.
+	// Native makes the refusal of a file above the limit of its size name another way to edit it, and the diff a patch.
+	// Dialects keep their words and forms.
 	Native bool
 	// IfSHA256 is the hexadecimal hash that the file must have, otherwise the command fails with CodeConflict; "" for any.
 	IfSHA256 string
@@ -342,7 +342,7 @@ func (e *Editor) newFile(p place, content string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	r.Diff = unifiedDiff(p.shown, "", lineFeeds(content))
+	r.Diff = p.diff(unifiedDiff, nil, []byte(content), "", lineFeeds(content))
 	r.Text = "File created successfully at: " + p.shown
 	return r, nil
 }

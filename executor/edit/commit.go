@@ -10,7 +10,7 @@ import (
 // apply writes changes to a file and records them. The caller chooses the form of the diff, and tell returns the text
 // for the agent from the diff and the new view.
 func (e *Editor) apply(
-	p place, f *file, t *text, changes []change, diff func(path, before, after string) string, tell func(diff, view string) string,
+	p place, f *file, t *text, changes []change, diff diffForm, tell func(diff, view string) string,
 ) (Result, error) {
 	raw, view, err := e.splice(p, t, changes)
 	if err != nil {
@@ -21,13 +21,13 @@ func (e *Editor) apply(
 
 // applied is apply for the new bytes of the file and their view.
 func (e *Editor) applied(
-	p place, f *file, t *text, raw []byte, view string, diff func(path, before, after string) string, tell func(diff, view string) string,
+	p place, f *file, t *text, raw []byte, view string, diff diffForm, tell func(diff, view string) string,
 ) (Result, error) {
 	r, err := e.replaceFile(p, f, raw, f.info.Mode())
 	if err != nil {
 		return Result{}, err
 	}
-	r.Diff = diff(p.shown, t.view, view)
+	r.Diff = p.diff(diff, f.data, raw, t.view, view)
 	r.Text = tell(r.Diff, view)
 	return r, nil
 }
@@ -68,7 +68,7 @@ func (e *Editor) applyEach(
 	if err != nil {
 		return Result{}, err
 	}
-	r.Diff = unifiedDiff(p.shown, t.view, now.view)
+	r.Diff = p.diff(unifiedDiff, f.data, now.raw, t.view, now.view)
 	r.Text = fmt.Sprintf("The file %s has been edited in %d steps:\n%s\n%s", p.shown, len(edits), clipped(r.Diff),
 		reviewReplace)
 	return r, nil

@@ -2,6 +2,9 @@ package edit_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -238,5 +241,106 @@ func TestNumberLines(t *testing.T) {
 				t.Fatalf("%q and %q: got %d numbers of %d lines", before, after, count, len(seen))
 			}
 		}
+	}
+}
+
+// The diffs of random edits for clients of our own protocol are patches: patch makes the new file of the old one.
+func TestNativeDiffsApply(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(38, 1))
+	b := newBench(t)
+	b.SetFlush(func(*os.File) error { return nil })
+	path, now := b.path("f"), ""
+	text := func(most int) string {
+		var lines strings.Builder
+		for range random.IntN(most + 1) {
+			lines.WriteString([]string{"a", "b", "c ", "", "\td", "\ufeffé"}[random.IntN(6)] + []string{"\n", "\n", "\n", "\r\n"}[random.IntN(4)])
+		}
+		if random.IntN(3) == 0 {
+			lines.WriteString("open")
+		}
+		return lines.String()
+	}
+	edited := 0
+	for range 120 {
+		before := now
+		lines := strings.Count(strings.ReplaceAll(now, "\r\n", "\n"), "\n")
+		c := edit.Command{Name: "insert", Path: path, InsertLine: new(strconv.Itoa(random.IntN(lines + 1))), NewStr: new(text(2)), Native: true}
+		switch random.IntN(6) {
+		case 0:
+			c = edit.Command{Name: "str_replace", Path: path, OldStr: new(text(1)), NewStr: new(text(2)), Native: true}
+		case 1:
+			c = edit.Command{Name: "write", Path: path, Content: new(text(5)), Start: 1 + random.IntN(lines+1), Native: true}
+		case 2:
+			c = edit.Command{Name: "replace", Path: path, OldStr: new("a"), NewStr: new(text(2)), AllowMultiple: true, Native: true}
+		case 3:
+			c = edit.Command{Name: "undo_edit", Path: path, Native: true}
+		case 4:
+			c = edit.Command{Name: "str_replace", Path: path, Edits: []edit.Replacement{{Old: "open", New: "\nb"}, {Old: "b", New: "a\n", AllowMultiple: true}}, Native: true}
+		}
+		if lines > 20 || before == "" {
+			b.write("f", text(8), 0o644)
+			now = b.content("f")
+			continue
+		}
+		r, err := b.Do(c)
+		if err != nil {
+			continue
+		}
+		now = b.tree()["f"]
+		if now == before || now == "" { // patch removes what it empties
+			continue
+		}
+		edited++
+		applies(t, b, before, now, r.Diff)
+	}
+	if edited < 30 {
+		t.Errorf("only %d edits", edited)
+	}
+}
+
+func TestNativeDiffs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.write("f", "a\nb", 0o644)
+	path := b.path("f")
+	head := "--- " + path + "\n+++ " + path + "\n"
+	for _, step := range []struct {
+		c    edit.Command
+		want string
+	}{
+		{edit.Command{Name: "insert", InsertLine: new("2"), NewStr: new("c")}, head + "@@ -2 +2,2 @@\n-b\n\\ No newline at end of file\n+b\n+c"},
+		{edit.Command{Name: "insert", InsertLine: new("3"), NewStr: new("d")}, head + "@@ -3,0 +4 @@\n+d"},
+		{edit.Command{Name: "undo_edit"}, head + "@@ -4 +3,0 @@\n-d"},
+		{edit.Command{Name: "str_replace", OldStr: new("c"), NewStr: new("c \r")}, head + "@@ -3 +3 @@\n-c\n+c \r"},
+	} {
+		step.c.Path, step.c.Native = path, true
+		r := b.do(step.c)
+		if r.Diff != step.want {
+			t.Errorf("%s: got %q, want %q", step.c.Name, r.Diff, step.want)
+		}
+	}
+	g := b.path("g")
+	r, err := b.NativePatch(b.dir, patchOf("*** Add File: g", "+x", "*** Delete File: f"))
+	if want := "--- /dev/null\n+++ " + g + "\n@@ -0,0 +1 @@\n+x\n--- " + path + "\n+++ /dev/null\n@@ -1,3 +0,0 @@\n-a\n-b\n-c \r"; err != nil || r.Diff != want {
+		t.Errorf("got %q and %v, want %q", r.Diff, err, want)
+	}
+	if r := b.do(edit.Command{Name: "undo_edit", Path: g, Native: true}); r.Diff != "--- "+g+"\n+++ /dev/null\n@@ -1 +0,0 @@\n-x" {
+		t.Errorf("got %q", r.Diff)
+	}
+	if r := b.do(edit.Command{Name: "create", Path: g, FileText: new("y"), Native: true}); r.Diff != "--- /dev/null\n+++ "+g+"\n@@ -0,0 +1 @@\n+y\n\\ No newline at end of file" {
+		t.Errorf("got %q", r.Diff)
+	}
+}
+
+// applies checks that patch makes one text of another one by a diff.
+func applies(t *testing.T, b *bench, before, after, diff string) {
+	t.Helper()
+	old := b.write("old", before, 0o644)
+	patch := exec.CommandContext(t.Context(), "patch", "--binary", "--posix", "--silent", old)
+	patch.Stdin = strings.NewReader(diff + "\n")
+	out, err := patch.CombinedOutput()
+	if got := b.content("old"); err != nil || got != after {
+		t.Fatalf("patch: %v: %s: %q became %q, want %q, by\n%s", err, out, before, got, after, diff)
 	}
 }

@@ -227,7 +227,7 @@ func (e *Editor) overwriteAll(c Command) (Result, error) {
 	case !p.exists():
 		r, err := e.newFile(p, content)
 		if err == nil {
-			r.Diff = patchDiff(p.shown, "", content, false)
+			r.Diff = patchDiff(noFile, p.shown, "", content, maxWriteDiff)
 		}
 		r.Text = fmt.Sprintf("Successfully created and wrote to new file: %s. Here is the updated code:\n%s", p.shown,
 			clipped(content))

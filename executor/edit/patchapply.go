@@ -19,7 +19,12 @@ const maxPatchFiles = 1000
 // restores the files written before. So either the whole patch is applied or nothing. Each file is undone by itself.
 //
 // Patch returns an *Error on failure. Result has neither a path nor a hash, since there may be several.
-func (e *Editor) Patch(dir, patch string) (Result, error) {
+func (e *Editor) Patch(dir, patch string) (Result, error) { return e.patch(dir, patch, false) }
+
+// NativePatch is [Editor.Patch] with a diff that patch accepts.
+func (e *Editor) NativePatch(dir, patch string) (Result, error) { return e.patch(dir, patch, true) }
+
+func (e *Editor) patch(dir, patch string, native bool) (Result, error) {
 	files, err := parsePatch(patch)
 	if err != nil {
 		return Result{}, err
@@ -51,7 +56,7 @@ func (e *Editor) Patch(dir, patch string) (Result, error) {
 			return Result{}, e.rollBack(steps[:i], unwritable(s.from.shown, err))
 		}
 	}
-	return e.donePatch(steps), nil
+	return e.donePatch(steps, native), nil
 }
 
 // patchStep is the change of one file.
@@ -245,6 +250,14 @@ func (e *Editor) prepare(s *patchStep) error {
 	return err
 }
 
+// before returns the bytes of the file before the step, nil without one.
+func (s *patchStep) before() []byte {
+	if s.f == nil {
+		return nil
+	}
+	return s.f.data
+}
+
 // do makes the change of a step. It runs with the user's rights.
 func (s *patchStep) do(e *Editor) (err error) {
 	switch {
@@ -339,13 +352,13 @@ func (e *Editor) rollBack(done []*patchStep, cause *Error) error {
 }
 
 // donePatch records the steps and describes them.
-func (e *Editor) donePatch(steps []*patchStep) Result {
+func (e *Editor) donePatch(steps []*patchStep, native bool) Result {
 	var text, diff strings.Builder
 	text.WriteString("Done!")
 	var failed []error
 	push := func(path string, en *entry) { failed = append(failed, e.history.push(path, en)) }
 	for _, s := range steps {
-		name := s.from.shown
+		at := s.from
 		switch {
 		case s.kind == addFile:
 			fmt.Fprintf(&text, "\nA %s", s.path)
@@ -355,7 +368,7 @@ func (e *Editor) donePatch(steps []*patchStep) Result {
 			push(s.taken())
 		case s.moveTo != "":
 			fmt.Fprintf(&text, "\nR %s -> %s", s.path, s.moveTo)
-			name = s.to.shown
+			at = s.to
 			push(s.taken())
 			push(s.to.real, &entry{after: hashOf(s.after), dirs: s.dirs})
 		case string(s.f.data) == string(s.after):
@@ -364,7 +377,8 @@ func (e *Editor) donePatch(steps []*patchStep) Result {
 			fmt.Fprintf(&text, "\nM %s", s.path)
 			push(s.from.real, &entry{after: hashOf(s.after), mode: s.f.info.Mode(), data: s.f.data})
 		}
-		if d := lineDiff(name, s.view, s.newView); d != "" {
+		at.native = native
+		if d := at.diff(lineDiff, s.before(), s.after, s.view, s.newView); d != "" {
 			if diff.Len() > 0 {
 				diff.WriteByte('\n')
 			}

@@ -9,22 +9,40 @@ import (
 	"github.com/actiond/actiond/executor/internal/linediff"
 )
 
+// noFile is the name of a file that does not exist in a diff.
+const noFile = "/dev/null"
+
+// diffForm makes the diff of a file between two views.
+type diffForm func(path, before, after string) string
+
+// diff returns the diff of a change at a place between two versions of the file, nil where it does not exist: in a form
+// of the dialect, or as a patch for clients of our own protocol.
+func (p place) diff(form diffForm, raw, newRaw []byte, view, newView string) string {
+	if !p.native {
+		return form(p.shown, view, newView)
+	}
+	from, to := p.shown, p.shown
+	if raw == nil {
+		from = noFile
+	}
+	if newRaw == nil {
+		to = noFile
+	}
+	return patchDiff(from, to, patchText(raw), patchText(newRaw), maxShownDiff)
+}
+
 // patchDiff is a unified diff without context that patch and git apply (with --unidiff-zero) accept: lines keep the
-// blanks and carriage returns at their ends, and a missing line feed at the end of a file is noted. Like [writeDiff] it
-// leaves out the text of a large change, and then is no patch. A file that did not exist is /dev/null.
-func patchDiff(path, before, after string, existed bool) string {
+// blanks and carriage returns at their ends, and a missing line feed at the end of a file is noted. It leaves out the text of
+// a change of more than most bytes, as [writeDiff] does, and then is no patch.
+func patchDiff(from, to, before, after string, most int) string {
 	if before == after {
 		return ""
 	}
 	a, b, above := linediff.CutLines(before, after)
-	if len(a)+len(b) > maxWriteDiff {
-		return writeDiff(path, before, after)
+	if len(a)+len(b) > most {
+		return writeDiff(to, before, after)
 	}
-	from := "/dev/null"
-	if existed {
-		from = path
-	}
-	header := printable("--- " + patchName(from) + "\n+++ " + patchName(path) + "\n")
+	header := printable("--- " + patchName(from) + "\n+++ " + patchName(to) + "\n")
 	diff, _, _ := linediff.Unified(a, b, above)
 	return header + diff
 }

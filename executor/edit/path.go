@@ -100,6 +100,7 @@ type place struct {
 	want    hash // the hash that the file must have, "" for any
 	// unrecorded keeps the change out of the undo history.
 	unrecorded bool
+	native     bool // the diff of the change is a patch, in the form of no dialect
 
 	shown string      // as messages name it
 	real  string      // without symbolic links
@@ -151,7 +152,7 @@ func (e *Editor) enterFor(c Command) (p place, leave func(), err error) {
 	if err != nil {
 		return p, leave, err
 	}
-	p.dialect, p.want, p.unrecorded = c.Dialect, hash(strings.ToLower(c.IfSHA256)), c.unrecorded
+	p.dialect, p.want, p.unrecorded, p.native = c.Dialect, hash(strings.ToLower(c.IfSHA256)), c.unrecorded, c.Native
 	if p.want != "" && !p.exists() {
 		return p, leave, refuse(CodeConflict, "The file %s does not exist, so it is not the one that was read. Nothing was changed.", p.shown)
 	}

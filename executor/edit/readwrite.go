@@ -154,7 +154,7 @@ func (e *Editor) writeAt(c Command, content string, start, end int) (Result, err
 		case err != nil:
 			return Result{}, err
 		case c.exact:
-			r.Diff = patchDiff(shown, "", textOf(data), false)
+			r.Diff = patchDiff(noFile, shown, "", textOf(data), maxWriteDiff)
 		default:
 			r.Diff = writeDiff(shown, "", lineFeeds(textOf(data)))
 		}
@@ -202,7 +202,7 @@ func (e *Editor) writeExact(p place, f *file, content string, start, end int) (R
 	if err != nil {
 		return Result{}, err
 	}
-	r.Diff = patchDiff(p.shown, patchText(f.data), content, true)
+	r.Diff = patchDiff(p.shown, p.shown, patchText(f.data), content, maxWriteDiff)
 	return r, nil
 }
 

@@ -65,7 +65,7 @@ func (e *Editor) restore(p place, en *entry) (Result, error) {
 	if err := e.as(func() error { return e.overwrite(f, en.data, en.mode) }); err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	return e.undone(p, en, now), nil
+	return e.undone(p, en, f.data, now), nil
 }
 
 func (e *Editor) undoCreation(p place, f *file, now string, en *entry) (Result, error) {
@@ -75,7 +75,7 @@ func (e *Editor) undoCreation(p place, f *file, now string, en *entry) (Result, 
 	return Result{
 		Existed: true,
 		Text:    fmt.Sprintf("Last edit to %s undone successfully. That edit had created the file, so the file was removed.", p.shown),
-		Diff:    unifiedDiff(p.shown, now, ""),
+		Diff:    p.diff(unifiedDiff, f.data, nil, now, ""),
 	}, nil
 }
 
@@ -93,10 +93,10 @@ func (e *Editor) undoRemoval(p place, en *entry) (Result, error) {
 	if err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	return e.undone(p, en, ""), nil
+	return e.undone(p, en, nil, ""), nil
 }
 
-func (e *Editor) undone(p place, en *entry, now string) Result {
+func (e *Editor) undone(p place, en *entry, raw []byte, now string) Result {
 	r := Result{
 		Existed: p.exists(),
 		SHA256:  string(hashFrom(en.before)),
@@ -111,7 +111,7 @@ func (e *Editor) undone(p place, en *entry, now string) Result {
 		r.Text += "The file is binary and not shown."
 		return r
 	}
-	r.Diff = unifiedDiff(p.shown, now, t.view)
+	r.Diff = p.diff(unifiedDiff, raw, en.data, now, t.view)
 	r.Text += p.dialect.numbered(p.shown, t.view, 1)
 	return r
 }

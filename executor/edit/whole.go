@@ -455,5 +455,5 @@ func (e *Editor) restoreLarge(p place, en *entry) (Result, error) {
 	if err := e.as(func() error { return e.overwrite(w.file, en.data, en.mode) }); err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	return e.undone(p, en, ""), nil
+	return e.undone(p, en, nil, ""), nil
 }
