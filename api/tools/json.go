@@ -3,6 +3,7 @@ package tools
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/actiond/actiond/api"
@@ -48,34 +49,25 @@ func parseArguments(text string) (members map[string]any, repaired []string, err
 // end, escaped line ends between its tokens, raw control characters in its strings, and commas
 // before closing brackets. repaired is nil for any other text.
 func repair(text string) (v any, repaired []string) {
-	note := func(changed bool, what string) {
-		if changed {
-			repaired = append(repaired, what)
-		}
-	}
+	var r repairs
 	text, marked := strings.CutPrefix(text, "\ufeff")
-	note(marked, "the byte order mark was taken off")
+	r.note(marked, "the byte order mark was taken off")
 	text, fenced := unfence(strings.Trim(text, " \t\r\n"))
-	note(fenced, "the code fence around the object was taken off")
+	r.note(fenced, "the code fence around the object was taken off")
 	doubled := strings.HasPrefix(text, "{") && strings.HasPrefix(strings.TrimLeft(text[1:], " \t\r\n"), "{")
-	note(doubled, "the doubled brace was taken off")
+	r.note(doubled, "the doubled brace was taken off")
 	if doubled {
 		text = text[1:]
 	}
-	f := fixJSON(text)
-	note(f.raw, "raw line ends or tabs in strings were escaped")
-	note(f.controls, "raw control characters in strings were escaped")
-	note(f.commas, "commas before closing brackets were dropped")
-	note(f.escapes, "escaped line ends between values were dropped")
-	note(f.closed && !doubled, "closing braces behind the end were dropped")
-	if repaired == nil {
+	text = r.fix(text)
+	if r == nil {
 		return nil, nil
 	}
-	v, err := api.DecodeJSON(f.text)
+	v, err := api.DecodeJSON(text)
 	if err != nil {
 		return nil, nil
 	}
-	return v, repaired
+	return v, r
 }
 
 // unfence removes a Markdown code fence around the whole text, of which one end may be
@@ -95,16 +87,19 @@ func unfence(text string) (inner string, fenced bool) {
 	return strings.Trim(inner, " \t\r\n"), true
 }
 
-// fixed is a text after repairs, and which there were.
-type fixed struct {
-	text                                   string
-	raw, controls, commas, escapes, closed bool
+// repairs are the repairs that were made, in a sentence each.
+type repairs []string
+
+func (r *repairs) note(made bool, what string) {
+	if made && !slices.Contains(*r, what) {
+		*r = append(*r, what)
+	}
 }
 
-// fixJSON escapes control characters inside strings, and drops commas before closing brackets,
+// fix escapes control characters inside strings, and drops commas before closing brackets,
 // escaped white space outside of strings and closing braces behind the end. It only looks at
 // quotes, backslashes and brackets; the parser decides whether the result is JSON.
-func fixJSON(text string) (f fixed) {
+func (r *repairs) fix(text string) string {
 	var b strings.Builder
 	b.Grow(len(text) + len(text)/16)
 	inString, depth := false, 0
@@ -120,29 +115,29 @@ func fixJSON(text string) (f fixed) {
 			inString = !inString
 		case inString && c < ' ':
 			spaces := c == '\n' || c == '\r' || c == '\t'
-			f.raw, f.controls = f.raw || spaces, f.controls || !spaces
+			r.note(spaces, "raw line ends or tabs in strings were escaped")
+			r.note(!spaces, "raw control characters in strings were escaped")
 			fmt.Fprintf(&b, `\u%04x`, c)
 			continue
 		case inString:
 		case c == '\\' && i+1 < len(text) && strings.IndexByte("nrt", text[i+1]) >= 0:
-			f.escapes = true
+			r.note(true, "escaped line ends between values were dropped")
 			i++
 			continue
 		case c == ',' && closesNext(text[i+1:]):
-			f.commas = true
+			r.note(true, "commas before closing brackets were dropped")
 			continue
 		case c == '{' || c == '[':
 			depth++
 		case c == '}' || c == ']':
 			if depth--; depth < 0 && c == '}' {
-				f.closed = true
+				r.note(true, "closing braces behind the end were dropped")
 				continue
 			}
 		}
 		b.WriteByte(c)
 	}
-	f.text = b.String()
-	return f
+	return b.String()
 }
 
 // closesNext reports whether a closing bracket follows after white space.

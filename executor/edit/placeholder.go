@@ -160,15 +160,14 @@ func (w rewriting) between(i int) (neighbours bool, blank int) {
 	return found && first+1 == last, blank
 }
 
-// keepsAll reports whether now has all lines of was, in their order.
+// keepsAll reports whether now has all lines of was.
 func (w rewriting) keepsAll() bool {
-	rest := w.was
-	for _, line := range w.now {
-		if len(rest) > 0 && rest[0] == line {
-			rest = rest[1:]
+	for _, more := range w.left {
+		if more > 0 {
+			return false
 		}
 	}
-	return len(rest) == 0
+	return true
 }
 
 // lossy returns the first line of now that may stand for lines of was that now does not have, "" without one: a new
@@ -187,48 +186,30 @@ func (w rewriting) lossy(comments bool) string {
 	if !slices.Contains(suspect, true) || len(w.was) == 0 {
 		return ""
 	}
-	var whole loss
-	for _, h := range linediff.Shortest(strings.Join(w.was, "\n"), strings.Join(w.now, "\n")) {
-		var part loss
-		for _, line := range w.was[h.A0:h.A1] {
-			if !remarkOf(line).comment {
-				part.gone++
+	code := func(remarks []remark) (n int) {
+		for _, r := range remarks {
+			if !r.comment {
+				n++
 			}
 		}
-		for i, line := range w.now[h.B0:h.B1] {
-			if !suspect[h.B0+i] {
-				part.come++
+		return n
+	}
+	hunks := linediff.Shortest(strings.Join(w.was, "\n"), strings.Join(w.now, "\n"))
+	for _, h := range append(hunks, linediff.Hunk{A1: len(w.was), B1: len(w.now)}) {
+		gone, dotted, first, suspects := -code(w.remarks[h.B0:h.B1]), false, 0, 0
+		for _, line := range w.was[h.A0:h.A1] {
+			gone += code([]remark{remarkOf(line)})
+		}
+		for i := h.B1 - 1; i >= h.B0; i-- {
+			if !suspect[i] {
 				continue
 			}
-			part.dotted = part.dotted || w.remarks[h.B0+i].dotted
-			part.suspects++
-			if part.line == "" {
-				part.line = line
-			}
+			gone += code(w.remarks[i : i+1]) // dots alone come in the place of nothing
+			dotted, first, suspects = dotted || w.remarks[i].dotted, i, suspects+1
 		}
-		if part.counts() {
-			return part.line
+		if suspects > 0 && (gone > suspects || dotted && gone > 0) {
+			return w.now[first]
 		}
-		whole.gone, whole.come, whole.suspects = whole.gone+part.gone, whole.come+part.come, whole.suspects+part.suspects
-		whole.dotted = whole.dotted || part.dotted
-		if whole.line == "" {
-			whole.line = part.line
-		}
-	}
-	if whole.counts() {
-		return whole.line
 	}
 	return ""
-}
-
-// loss counts the lines that go and come in a part of a text.
-type loss struct {
-	gone, come, suspects int
-	dotted               bool
-	line                 string // the first suspect
-}
-
-// counts reports whether a suspect may stand for lines that go. A comment counts as a line that comes, dots do not.
-func (l loss) counts() bool {
-	return l.suspects > 0 && (l.dotted && l.gone > l.come || l.gone > l.come+l.suspects)
 }
