@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"regexp"
 	"strings"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/search"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/lazyregexp"
 )
 
 // The bounds of a search's answer: those of the tools that the dialects come
@@ -113,7 +113,7 @@ func (e *Executor) grep(ctx context.Context, a api.GrepAction, req api.Request) 
 		o.Content = fmt.Sprintf("Nothing in %s matches %q.", m.Dir, a.Pattern)
 		if m.Never {
 			o.Content += "\n[The search goes line by line: a pattern with a line end, such as \\n, matches nothing.]"
-		} else if oldSyntax.MatchString(a.Pattern) && !a.Fixed {
+		} else if oldSyntax().MatchString(a.Pattern) && !a.Fixed {
 			o.Content += "\n[The pattern is in RE2's syntax: write | for alternatives, ( ) for groups, \\b at the ends of words; with a backslash they are characters.]"
 		}
 	case o.Truncated:
@@ -129,7 +129,7 @@ func (e *Executor) grep(ctx context.Context, a api.GrepAction, req api.Request) 
 }
 
 // oldSyntax matches what means alternatives, groups and words in grep's basic syntax.
-var oldSyntax = regexp.MustCompile(`\\[|(<>]`)
+var oldSyntax = lazyregexp.New(`\\[|(<>]`)
 
 // writeFileLines writes a file's lines as Gemini's tool does, or its name.
 func writeFileLines(b *strings.Builder, f search.FileLines, nameOnly bool) {

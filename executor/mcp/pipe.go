@@ -194,8 +194,8 @@ func (p *pipe) answer(line []byte) *jsonrpc.Response {
 	}
 	err := json.Unmarshal(line, &wire)
 	switch {
-	case err != nil && firstID.Match(line):
-		wire.ID = string(firstID.FindSubmatch(line)[1])
+	case err != nil && firstID().Match(line):
+		wire.ID = string(firstID().FindSubmatch(line)[1])
 	case err != nil, !null(wire.Method), wire.Result == nil && wire.Error == nil:
 		return nil
 	}

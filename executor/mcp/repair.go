@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/actiond/actiond/internal/lazyregexp"
 )
 
 // The library decodes a result as a whole: one member of a wrong type loses all
@@ -197,13 +198,13 @@ func repairError(text json.RawMessage) error {
 }
 
 var (
-	stringOrNonFinite = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b`)
-	firstID           = regexp.MustCompile(`^\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)`)
+	stringOrNonFinite = lazyregexp.New(`"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b`)
+	firstID           = lazyregexp.New(`^\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)`)
 )
 
 // finite replaces the numbers that JSON does not have, and that some libraries print, by null.
 func finite(line []byte) []byte {
-	return stringOrNonFinite.ReplaceAllFunc(line, func(token []byte) []byte {
+	return stringOrNonFinite().ReplaceAllFunc(line, func(token []byte) []byte {
 		if bytes.HasPrefix(token, []byte(`"`)) {
 			return token
 		}
