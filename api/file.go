@@ -286,11 +286,17 @@ type EditAction struct {
 	Patch *string `json:"patch,omitzero"`
 	// IfSHA256 is the hash that the file must have, "" for any.
 	IfSHA256 string `json:"if_sha256,omitzero"`
+	// Whole answers with the whole text before and after, of at most [MaxWhole] bytes each. It is
+	// not sent.
+	Whole bool `json:"-"`
 	// Lint reports new findings of a linter after a draft was merged.
 	Lint bool `json:"lint,omitzero"`
 	// Dialect is "" for OpenHands' own editor.
 	Dialect Dialect `json:"dialect,omitzero"`
 }
+
+// MaxWhole bounds each of the texts that [EditAction.Whole] asks for, in bytes.
+const MaxWhole = 1 << 20
 
 // LineNumber is the number of a line as it was sent. The editor checks it: it may be
 // a string that is not a number, or a number that is not an integer.
@@ -364,7 +370,7 @@ type EditObservation struct {
 	Path      string `json:"path"`
 	PrevExist bool   `json:"prev_exist"`
 	// OldContent and NewContent repeat the action's old_str and new_str; of a
-	// draft they are the whole text before and after.
+	// draft, and with Whole, they are the whole text before and after.
 	OldContent *string `json:"old_content"`
 	NewContent *string `json:"new_content"`
 	ImplSource string  `json:"impl_source"` // "" travels as "oh_aci"

@@ -121,10 +121,25 @@ func edited(a api.EditAction, r edit.Result, err error) api.Observation {
 	if err != nil && a.Dialect != "" {
 		return complaint(err)
 	}
-	return api.EditObservation{
+	o := api.EditObservation{
 		Content: editorText(r, err), Path: a.Path, OldContent: a.OldStr, NewContent: a.NewStr,
 		ImplSource: implEditor, Diff: r.Diff, SHA256: r.SHA256, Code: editorCode(err),
 	}
+	if a.Whole {
+		o.PrevExist, o.OldContent, o.NewContent = true, wholeText(r.Before), wholeText(r.After)
+		if a.Command == "create" {
+			o.PrevExist, o.OldContent = false, nil
+		}
+	}
+	return o
+}
+
+// wholeText returns a text for an answer with whole texts, nil where it is too large.
+func wholeText(text string) *string {
+	if len(text) > api.MaxWhole {
+		return nil
+	}
+	return &text
 }
 
 // invalid answers an action that could not be decoded in the form of its kind.
@@ -159,7 +174,7 @@ func (e *Executor) mergeDraft(ctx context.Context, a api.EditAction, req api.Req
 	if err != nil {
 		return complaint(err)
 	}
-	e.noteHistory(ctx, &m.Result)
+	e.noteHistory(ctx, &m)
 	content := m.Text
 	if a.Lint {
 		if issues, known := syntaxcheck.New(ctx, m.Path, m.Before, m.After, e.cfg.User); known {

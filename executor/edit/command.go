@@ -342,7 +342,8 @@ func (e *Editor) newFile(p place, content string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	r.Diff = p.diff(unifiedDiff, nil, []byte(content), "", lineFeeds(content))
+	r.After = lineFeeds(content)
+	r.Diff = p.diff(unifiedDiff, nil, []byte(content), "", r.After)
 	r.Text = "File created successfully at: " + p.shown
 	return r, nil
 }

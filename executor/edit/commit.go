@@ -27,6 +27,7 @@ func (e *Editor) applied(
 	if err != nil {
 		return Result{}, err
 	}
+	r.Before, r.After = t.view, view
 	r.Diff = p.diff(diff, f.data, raw, t.view, view)
 	r.Text = tell(r.Diff, view)
 	return r, nil
@@ -68,6 +69,7 @@ func (e *Editor) applyEach(
 	if err != nil {
 		return Result{}, err
 	}
+	r.Before, r.After = t.view, now.view
 	r.Diff = p.diff(unifiedDiff, f.data, now.raw, t.view, now.view)
 	r.Text = fmt.Sprintf("The file %s has been edited in %d steps:\n%s\n%s", p.shown, len(edits), clipped(r.Diff),
 		reviewReplace)

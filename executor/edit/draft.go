@@ -35,30 +35,23 @@ type Draft struct {
 	Model func(original, draft string) (string, error)
 }
 
-// Merged is the result of [Editor.Merge].
-type Merged struct {
-	Result
-	// Before and After are the whole text, with plain line feeds.
-	Before, After string
-}
-
 // Merge merges a draft into a file, or creates the file. Without a placeholder the draft replaces its lines. With
 // placeholders, each stretch of the draft between them must begin and end with lines that occur in the file, in the
 // same order and each at one possible place: the lines in between are replaced and the rest stays. Where the draft
 // begins or ends without a placeholder, so do its lines.
 //
 // Merge returns an *Error if it fails or if the draft is ambiguous; the file is then unchanged.
-func (e *Editor) Merge(d Draft) (Merged, error) {
+func (e *Editor) Merge(d Draft) (Result, error) {
 	path := absolutePath(d.Dir, d.Path)
 	m, err := e.merge(d, path)
 	m.Path = path
 	return m, err
 }
 
-func (e *Editor) merge(d Draft, path string) (Merged, error) {
+func (e *Editor) merge(d Draft, path string) (Result, error) {
 	c := Command{Path: path, Content: &d.Content, IfSHA256: d.IfSHA256}
 	if _, err := c.check(); err != nil {
-		return Merged{}, err
+		return Result{}, err
 	}
 	if d.Model == nil || d.Start == -1 {
 		return e.mergeInto(c, d, d.Content)
@@ -68,11 +61,11 @@ func (e *Editor) merge(d Draft, path string) (Merged, error) {
 		if err == nil { // the file does not exist
 			return e.mergeInto(c, d, d.Content)
 		}
-		return Merged{}, err
+		return Result{}, err
 	}
 	merged, err := d.Model(original, d.Content)
 	if err != nil {
-		return Merged{}, &Error{CodeCommandFailed, "The draft could not be merged: " + err.Error() + ". Nothing was changed.", err}
+		return Result{}, &Error{CodeCommandFailed, "The draft could not be merged: " + err.Error() + ". Nothing was changed.", err}
 	}
 	c.IfSHA256 = string(sum)
 	return e.mergeInto(c, d, merged)
@@ -105,36 +98,29 @@ func (e *Editor) openDrafted(p place) (*file, *text, error) {
 }
 
 // mergeInto writes a text into a file: the draft, or the result of the model.
-func (e *Editor) mergeInto(c Command, d Draft, content string) (Merged, error) {
+func (e *Editor) mergeInto(c Command, d Draft, content string) (Result, error) {
 	p, leave, err := e.enterFor(c)
 	defer leave()
 	if err != nil {
-		return Merged{}, err
+		return Result{}, err
 	}
 	if !p.exists() {
 		if err := d.checkDecoration(""); err != nil {
-			return Merged{}, err
+			return Result{}, err
 		}
-		r, err := e.newFile(p, ended(content))
-		return Merged{Result: r, After: lineFeeds(ended(content))}, err
+		return e.newFile(p, ended(content))
 	}
 	f, t, err := e.openDrafted(p)
 	if err != nil {
-		return Merged{}, err
+		return Result{}, err
 	}
 	changes, err := d.changes(p, t.view, content)
 	if err != nil {
-		return Merged{}, err
+		return Result{}, err
 	}
-	m := Merged{Before: t.view}
-	m.Result, err = e.apply(p, f, t, changes, lineDiff, func(diff, view string) string {
-		m.After = view
+	return e.apply(p, f, t, changes, lineDiff, func(diff, _ string) string {
 		return cmp.Or(diff, "(no changes detected. Please make sure your edits change the content of the existing file.)")
 	})
-	if err != nil {
-		return Merged{}, err
-	}
-	return m, nil
 }
 
 // ended adds a final line end to a text that is not empty.

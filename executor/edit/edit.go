@@ -99,6 +99,9 @@ type Result struct {
 	Text string
 	// Diff is the change as a unified diff without context lines, "" where nothing changed.
 	Diff string
+	// Before and After are the whole text of the one file that a command changed, with plain line feeds; "" where
+	// there was, or is, no file.
+	Before, After string
 	// SHA256 is the hash of the file's bytes after the command in hexadecimal, "" for directories and removed files.
 	SHA256 string
 	// Existed reports whether the file existed before the command.

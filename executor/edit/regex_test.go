@@ -20,7 +20,7 @@ func TestRegex(t *testing.T) {
 	}
 	diff := "--- " + path + "\n+++ " + path + "\n@@ -1,2 +1,4 @@\n-one = 1\n-two = 2\n+1: one\n+\n+2: two\n+"
 	want := edit.Result{
-		Path: path, Existed: true, SHA256: sha(after), Diff: diff,
+		Path: path, Existed: true, SHA256: sha(after), Diff: diff, Before: "one = 1\ntwo = 2\n\xffthree = 3\n", After: "1: one\n\n2: two\n\n\xffthree = 3\n",
 		Text: "Replaced 2 matches in " + path + ":\n" + diff + "\nReview the changes and make sure they are as expected. Edit the file again if necessary.",
 	}
 	if r != want {

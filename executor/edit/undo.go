@@ -73,9 +73,9 @@ func (e *Editor) undoCreation(p place, f *file, now string, en *entry) (Result, 
 		return Result{}, unwritable(p.shown, err)
 	}
 	return Result{
-		Existed: true,
-		Text:    fmt.Sprintf("Last edit to %s undone successfully. That edit had created the file, so the file was removed.", p.shown),
-		Diff:    p.diff(unifiedDiff, f.data, nil, now, ""),
+		Existed: true, Before: now,
+		Text: fmt.Sprintf("Last edit to %s undone successfully. That edit had created the file, so the file was removed.", p.shown),
+		Diff: p.diff(unifiedDiff, f.data, nil, now, ""),
 	}, nil
 }
 
@@ -111,6 +111,7 @@ func (e *Editor) undone(p place, en *entry, raw []byte, now string) Result {
 		r.Text += "The file is binary and not shown."
 		return r
 	}
+	r.Before, r.After = now, t.view
 	r.Diff = p.diff(unifiedDiff, raw, en.data, now, t.view)
 	r.Text += p.dialect.numbered(p.shown, t.view, 1)
 	return r

@@ -22,7 +22,7 @@ func TestUndoWords(t *testing.T) {
 	path := b.write("f", "one\r\ntwo\r\n", 0o644)
 	b.do(edit.Command{Name: "insert", Path: path, InsertLine: new("1"), NewStr: new("x")})
 	want := edit.Result{
-		Path: path, Existed: true, SHA256: sha("one\r\ntwo\r\n"),
+		Path: path, Existed: true, SHA256: sha("one\r\ntwo\r\n"), Before: "one\nx\ntwo\n", After: "one\ntwo\n",
 		Text: "Last edit to " + path + " undone successfully. " + catN + path + ":\n     1\tone\n     2\ttwo\n     3\t\n",
 		Diff: "--- " + path + "\n+++ " + path + "\n@@ -2 +1,0 @@\n-x",
 	}
@@ -40,7 +40,7 @@ func TestUndoCreate(t *testing.T) {
 	b.write("p/kept", "", 0o644)
 	b.do(edit.Command{Name: "create", Path: path, FileText: new("a\nb")})
 	want := edit.Result{
-		Path: path, Existed: true,
+		Path: path, Existed: true, Before: "a\nb",
 		Text: "Last edit to " + path + " undone successfully. That edit had created the file, so the file was removed.",
 		Diff: "--- " + path + "\n+++ " + path + "\n@@ -1,2 +1 @@\n-a\n-b\n+",
 	}
