@@ -479,7 +479,7 @@ func environment(env []string, user *identity.User, owners map[string]string) []
 // secret reports whether a variable is the server's own.
 func secret(name string) bool {
 	switch name {
-	case "SESSION_API_KEY", "PWD", "OLDPWD", "SHLVL", "_":
+	case "SESSION_API_KEY", "OH_SESSION_API_KEYS_0", "PWD", "OLDPWD", "SHLVL", "_":
 		return true
 	}
 	return false

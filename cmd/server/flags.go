@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
@@ -33,6 +34,7 @@ type options struct {
 	browser     bool
 	evalEnv     string
 	key         string
+	keyInEnv    bool // every process of the same user can read it there
 	claim       bool
 	claimHash   []byte            // without it and claimKey any client may claim
 	claimKey    ed25519.PublicKey // excludes claimHash
@@ -85,6 +87,8 @@ the address can run commands.
   PORT                      listen on 0.0.0.0:PORT
   --addr HOST:PORT          listen there (default ` + defaultAddr + `)
   --addr unix:PATH          listen on a Unix socket
+  --host HOST --port PORT   the same as --addr HOST:PORT; without the one, its
+                            default
   --working-dir DIR         where shells start; made if it is not there
                             (default: the current directory)
   --username NAME           run commands and open files as this user; needs root
@@ -148,7 +152,8 @@ itself to FILE, makes each DIR its user's alone (mode 0700), and goes on until i
 is told to end; lent returns when FILE is there.
 
 Variables:
-  SESSION_API_KEY            the key, where there is no --session-key-file
+  SESSION_API_KEY            the key, where there is no --session-key-file;
+                             OH_SESSION_API_KEYS_0 is another name for it
   NO_CHANGE_TIMEOUT_SECONDS  the soft timeout in whole seconds (default 10)
   SANDBOX_GROUP_ID           group of a working directory that is handed over
   RUNTIME_MAX_MEMORY_GB      accepted if it is a number; the container limits memory
@@ -168,6 +173,7 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags := flag.NewFlagSet("server", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	keyFile := flags.String("session-key-file", "", "")
+	host, port := flags.String("host", "", ""), flags.String("port", "", "")
 	noBrowser := flags.Bool("no-enable-browser", false, "")
 	flags.BoolVar(&opts.browser, "enable-browser", true, "")
 	flags.StringVar(&opts.addr, "addr", "", "")
@@ -212,6 +218,9 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 		return nil, &usageError{err.Error()}
 	}
 	opts.browser = opts.browser && !*noBrowser
+	if err := opts.setHost(*host, *port); err != nil {
+		return nil, err
+	}
 	if err := opts.completeDraft(*draftKeyFile); err != nil {
 		return opts, err
 	}
@@ -327,6 +336,23 @@ func (o *options) complete(positional []string, keyFile string) error {
 	return nil
 }
 
+// setHost sets the address from its two parts, where one was given.
+func (o *options) setHost(host, port string) error {
+	if host == "" && port == "" {
+		return nil
+	}
+	if o.addr != "" {
+		return usagef("--host and --port exclude --addr: the address is given twice")
+	}
+	defaultHost, defaultPort, _ := net.SplitHostPort(defaultAddr)
+	port = cmp.Or(port, defaultPort)
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return usagef("--port %q is not a number from 1 to 65535", port)
+	}
+	o.addr = net.JoinHostPort(cmp.Or(host, defaultHost), port)
+	return nil
+}
+
 // setAddr sets the address from the arguments that are not flags, or to the default.
 func (o *options) setAddr(positional []string) error {
 	switch {
@@ -335,7 +361,7 @@ func (o *options) setAddr(positional []string) error {
 	case len(positional) > 1:
 		return usagef("unexpected argument %q: only the port stands alone", positional[1])
 	case len(positional) == 1 && o.addr != "":
-		return usagef("both a port (%s) and --addr (%s) are given", positional[0], o.addr)
+		return usagef("both a port (%s) and an address (%s) are given", positional[0], o.addr)
 	case len(positional) == 1:
 		if port, err := strconv.ParseUint(positional[0], 10, 16); err != nil || port == 0 {
 			return usagef("port %q is not a number from 1 to 65535", positional[0])
@@ -424,7 +450,9 @@ func (o *options) readVariables(env []string) error {
 		var err error
 		switch name {
 		case "SESSION_API_KEY":
-			o.key = value
+			o.key, o.keyInEnv = value, true
+		case "OH_SESSION_API_KEYS_0": // of OpenHands' execution protocol
+			o.key, o.keyInEnv = cmp.Or(o.key, value), true
 		case "NO_CHANGE_TIMEOUT_SECONDS":
 			var seconds int
 			seconds, err = atLeast(1, name, value)

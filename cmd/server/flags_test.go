@@ -28,6 +28,10 @@ func TestParse(t *testing.T) {
 			return o.addr == "127.0.0.1:8000" && o.username == "" && o.softTimeout == 10*time.Second && filepath.IsAbs(o.workingDir) && o.browser
 		}},
 		{"port", "3000", nil, func(o *options) bool { return o.addr == "0.0.0.0:3000" }},
+		{"host and port", "--host 0.0.0.0 --port 9", nil, func(o *options) bool { return o.addr == "0.0.0.0:9" }},
+		{"host", "--host ::1", nil, func(o *options) bool { return o.addr == "[::1]:8000" }},
+		{"port", "--port 9", nil, func(o *options) bool { return o.addr == "127.0.0.1:9" }},
+		{"key of OpenHands", "", []string{"OH_SESSION_API_KEYS_0=a", "SESSION_API_KEY=b"}, func(o *options) bool { return o.key == "b" && o.keyInEnv }},
 		{"address", "--addr unix:/run/s", nil, func(o *options) bool { return o.addr == "unix:/run/s" }},
 		{
 			"as Docker's runtime starts it", "run -n openhands poetry run python -u -m openhands.runtime.action_execution_server 34567 --working-dir /workspace --plugins agent_skills jupyter --username openhands --user-id 1001 --no-enable-browser", nil,
@@ -95,8 +99,11 @@ func TestParseErrors(t *testing.T) {
 		"--claim --claim-name a":       "need each other",
 		"--claim-name a --claim-key " + strings.Repeat("00", 32): "needs --claim",
 		"--claim --claim-key " + strings.Repeat("00", 32):        "need each other",
-		"--addr here":  "--addr here: write HOST:PORT or unix:PATH",
-		"--addr unix:": "--addr unix:: write HOST:PORT or unix:PATH",
+		"--addr :4 --host 0.0.0.0":                               "--host and --port exclude --addr",
+		"3000 --port 4":                                          "both a port",
+		"--port 0":                                               `--port "0" is not a number`,
+		"--addr here":                                            "--addr here: write HOST:PORT or unix:PATH",
+		"--addr unix:":                                           "--addr unix:: write HOST:PORT or unix:PATH",
 		"--draft-model-url http://h --draft-model-key-file /dev/null": "empty",
 	} {
 		if _, err := parse(strings.Fields(args), nil, io.Discard); !errors.As(err, new(*usageError)) || !strings.Contains(err.Error(), want) {
@@ -152,8 +159,8 @@ func TestDocs(t *testing.T) {
 	if said := names(`(?m)^  --(?:\[no-\])?([a-z-]+)`, usage); !maps.Equal(told, said) {
 		t.Errorf("docs/reference/server.md has the flags %v\nthe help has %v", told, said)
 	}
-	told = names("`([A-Z_]+)`", variables)
-	for name := range names(`([A-Z]+(?:_[A-Z]+)+|DEBUG)`, helpVariables) {
+	told = names("`([A-Z0-9_]+)`", variables)
+	for name := range names(`([A-Z]+(?:_[A-Z0-9]+)+|DEBUG)`, helpVariables) {
 		if !told[name] {
 			t.Errorf("docs/reference/server.md does not have %s", name)
 		}

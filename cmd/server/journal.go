@@ -4,11 +4,15 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/internal/mark"
@@ -69,18 +73,58 @@ func journalDir(opts *options, env func(string) string) string {
 
 // ownJournal returns the directory of a journal without a state directory, "" for none.
 func ownJournal(opts *options, env func(string) string) string {
-	base := "/var/lib/actiond"
+	base := systemState
 	if os.Geteuid() != 0 {
-		if dir := env("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-			base = filepath.Join(dir, "actiond")
-		} else if home := env("HOME"); filepath.IsAbs(home) {
-			base = filepath.Join(home, ".local", "state", "actiond")
-		} else {
+		if base = userState(opts, env); base == "" {
 			return ""
 		}
 	}
 	place := sha256.Sum256([]byte(opts.workingDir + "\x00" + opts.addr))
 	return filepath.Join(base, fmt.Sprintf("%x", place[:8]), "journal")
+}
+
+// systemState has the state of root's servers, and in an image that gives it to another user
+// those of that user.
+const systemState = "/var/lib/actiond"
+
+// maxStore is the most that the contents of files take by default, in bytes.
+const maxStore = 2 << 30
+
+// userState returns the first directory for the state of a server without root's rights that can
+// be used, "" for none. The last resort, in the directory for temporary files, may lie in memory: an eighth of that file
+// system is for the journal and the contents of files, unless their sizes were given.
+func userState(opts *options, env func(string) string) string {
+	candidates := []string{systemState}
+	if dir := env("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		candidates = []string{filepath.Join(dir, "actiond")}
+	}
+	if home := env("HOME"); filepath.IsAbs(home) {
+		candidates = append(candidates, filepath.Join(home, ".local", "state", "actiond"))
+	}
+	for _, dir := range candidates {
+		if os.MkdirAll(dir, 0o700) == nil && unix.Access(dir, unix.W_OK|unix.X_OK) == nil {
+			return dir
+		}
+	}
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("actiond-%d", os.Geteuid()))
+	_ = os.Mkdir(dir, 0o700) // it may be there
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return ""
+	}
+	system, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode() != fs.ModeDir|0o700 || int(system.Uid) != os.Geteuid() { // another user's
+		return ""
+	}
+	var space unix.Statfs_t
+	if unix.Statfs(dir, &space) == nil {
+		half := int64(space.Blocks) * space.Bsize / 16 //nolint:gosec // what the kernel counts
+		opts.journal.MaxBytes = min(opts.journal.MaxBytes, half)
+		if opts.storeBytes == 0 && half < maxStore {
+			opts.storeBytes = half
+		}
+	}
+	return dir
 }
 
 // lookup returns the values of variables in an environment.

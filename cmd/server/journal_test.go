@@ -19,6 +19,7 @@ func TestDefaultJournal(t *testing.T) { //nolint:paralleltest // root's director
 		t.Skip("root's journals are in /var/lib")
 	}
 	state := t.TempDir()
+	t.Setenv("TMPDIR", t.TempDir())
 	var logs bytes.Buffer
 	open := func(dir, env string) (*journal.Journal, error) {
 		opts := &options{workingDir: dir, addr: "127.0.0.1:1", journal: journal.Config{MaxAge: time.Hour}}
@@ -28,9 +29,13 @@ func TestDefaultJournal(t *testing.T) { //nolint:paralleltest // root's director
 		{"first", "/a", state, ""},
 		{"another directory", "/b", state, ""},
 		{"the same again", "/a", state, "memory"},
-		{"no place", "/a", "/dev/null", "memory"},
-		{"nothing said", "/a", "", "memory"},
+		{"no such place", "/a", "/dev/null", ""},
+		{"nothing said, the same again", "/a", "", "memory"},
+		{"no place", "/c", "", "memory"},
 	} {
+		if tt.name == "no place" {
+			t.Setenv("TMPDIR", "/dev/null")
+		}
 		j, err := open(tt.dir, tt.env)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)

@@ -99,6 +99,9 @@ func runServer(ctx context.Context, args, env []string, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
+	if opts.keyInEnv && os.Geteuid() != 0 { // commands have the same user: they must not read it in /proc
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	}
 	up := &upgrader{args: args, env: env, dir: opts.stateDir}
 	if before != nil {
 		if up.listener = before.listener; up.listener == nil {
