@@ -19,8 +19,10 @@ func TestOpenAPIRoutes(t *testing.T) {
 	want := []contract.Route{
 		{Method: "GET", Path: "/"},
 		{Method: "GET", Path: "/alive"},
+		{Method: "POST", Path: "/api/execution/tools"},
 		{Method: "GET", Path: "/download_files"},
 		{Method: "POST", Path: "/execute_action"},
+		{Method: "GET", Path: "/health"},
 		{Method: "GET", Path: "/healthz"},
 		{Method: "POST", Path: "/list_files"},
 		{Method: "POST", Path: "/mcp"},
@@ -127,6 +129,8 @@ func TestOpenAPIExamples(t *testing.T) {
 			_, err = api.DecodeTTY(e.Body)
 		case "/v1/actions/{id}/signal":
 			_, err = api.DecodeProgramSignal(e.Body)
+		case "/api/execution/tools":
+			_, err = api.DecodeExecution(e.Body)
 		case "/v1/tools/call", "/v1/tools/translate":
 			_, err = api.DecodeToolCall(e.Body)
 		default:

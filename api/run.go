@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -34,11 +35,31 @@ type RunAction struct {
 	// Reference reads Command as the reference does: without white space around it, also as
 	// input, and with carriage returns as they are.
 	Reference bool `json:"-"`
+	// Advice is the [RunAdvice] in the note on a command that goes on; "" is the legacy
+	// protocol's. It is not sent.
+	Advice string `json:"-"`
+	// Silence is how long the command may be silent before it is answered; 0 is the server's
+	// default. It is not sent.
+	Silence time.Duration `json:"-"`
 	Common
 }
 
 // ReadyCheck is the command by which drivers find out that a sandbox carries out commands.
 var ReadyCheck = RunAction{Command: "true", Blocking: true, Hidden: true}
+
+// RunAdvice tells a model what it can do while a command goes on, in the words of the reference
+// (docs/reference/openhands-protocol.md, section 3.2): by a tool of that name, which may take
+// input for the command and a timeout.
+func RunAdvice(tool string, input, timeout bool) string {
+	text := "You may wait longer to see additional output by sending empty command ''"
+	if input {
+		text += `, send other commands to interact with the current process, send keys ("C-c", "C-z", "C-d") to interrupt/kill the previous command before sending your new command`
+	}
+	if timeout {
+		text += ", or use the timeout parameter in " + tool + " for future commands"
+	}
+	return text + "."
+}
 
 // Directory is the path of a directory. The empty one is encoded as null.
 type Directory string

@@ -12,6 +12,8 @@ type GlobAction struct {
 	IgnoreCase bool `json:"ignore_case"`
 	// NoIgnore includes files that .gitignore and similar files exclude.
 	NoIgnore bool `json:"no_ignore"`
+	// Dialect "openhands-v1" begins the answer with the number of files. It is not sent.
+	Dialect Dialect `json:"-"`
 	Common
 }
 
@@ -43,6 +45,8 @@ type GrepAction struct {
 	// nil, a few matches are shown with context.
 	Before *int `json:"before,omitzero"`
 	After  *int `json:"after,omitzero"`
+	// Dialect is that of a GlobAction, for names alone. It is not sent.
+	Dialect Dialect `json:"-"`
 	Common
 }
 
@@ -83,4 +87,6 @@ type SearchObservation struct {
 	Count int `json:"count"`
 	// Truncated is true if there are more, or may be.
 	Truncated bool `json:"truncated"`
+	// Files are the absolute paths of a glob, and of a grep for names alone; nil otherwise.
+	Files []string `json:"files,omitzero"`
 }

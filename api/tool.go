@@ -25,6 +25,9 @@ type ToolCall struct {
 	Session string   `json:"session,omitzero"`
 	Timeout *float64 `json:"timeout,omitzero"`
 	Changes string   `json:"changes,omitzero"`
+	// Execution makes it a call of OpenHands' execution protocol: arguments that the tool
+	// does not have are ignored. It is not sent.
+	Execution bool `json:"-"`
 }
 
 var toolCallShape = shapeOf(ToolCall{}, "name")

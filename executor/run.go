@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,9 +24,6 @@ import (
 // The words of the run observation are the reference's: clients and their
 // tests match on them (docs/reference/openhands-protocol.md, sections 3.2 and 4).
 const (
-	stillRunningHint = "You may wait longer to see additional output by sending empty command '', send other commands to interact with the current process, " +
-		`send keys ("C-c", "C-z", "C-d") to interrupt/kill the previous command before sending your new command, ` +
-		"or use the timeout parameter in execute_bash for future commands."
 	refusedSuffix = "\" is NOT executed. The previous command is still running - You CANNOT send new commands until the previous command is completed. " +
 		"By setting `is_input` to `true`, you can interact with the current process: "
 	belowPrefix   = "[Below is the output of the previous command.]\n"
@@ -149,7 +147,7 @@ func (e *Executor) command(a api.RunAction, req api.Request, w api.Watch, t *tur
 		c.Output = func(c bash.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) }
 	}
 	if !a.Blocking {
-		c.Soft = e.cfg.SoftTimeout
+		c.Soft = cmp.Or(a.Silence, e.cfg.SoftTimeout)
 	}
 	if hard, ok := limit(req); ok {
 		c.Hard = hard
@@ -229,6 +227,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 		return api.ErrorObservation{Content: multiple(r.Commands), Outcome: api.OutcomeNotStarted}
 	case bash.Completed, bash.Silent, bash.TimedOut, bash.Refused, bash.Abandoned, bash.AtInput:
 	}
+	advice := cmp.Or(a.Advice, api.RunAdvice("execute_bash", true, true))
 	o := api.RunObservation{Content: r.Output, Command: a.Command}
 	o.Metadata = api.RunMetadata{ExitCode: -1, PID: -1}
 	if r.Omitted > 0 {
@@ -240,19 +239,19 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 		e.completed(&o, r)
 	case bash.Silent:
 		o.Metadata.Suffix = fmt.Sprintf("\n[The command has no new output after %s seconds. %s]", wholeSeconds(c.Soft),
-			stillRunningHint)
+			advice)
 	case bash.TimedOut:
 		o.Metadata.Suffix = fmt.Sprintf("\n[The command timed out after %s seconds. %s]", api.FormatSeconds(*req.Timeout),
-			stillRunningHint)
+			advice)
 	case bash.AtInput:
 		o.Outcome = api.OutcomeRunning
-		o.Metadata.Suffix = "\n[The command waits for input. " + stillRunningHint + "]"
+		o.Metadata.Suffix = "\n[The command waits for input. " + advice + "]"
 	case bash.Abandoned:
 		o.Outcome = api.OutcomeRunning
-		o.Metadata.Suffix = "\n[The wait was cancelled by a request, and the command goes on. " + stillRunningHint + "]"
+		o.Metadata.Suffix = "\n[The wait was cancelled by a request, and the command goes on. " + advice + "]"
 	case bash.Refused:
 		o.Hidden = a.Hidden
-		o.Metadata.Suffix = "\n[Your command \"" + a.Command + refusedSuffix + stillRunningHint + "]"
+		o.Metadata.Suffix = "\n[Your command \"" + a.Command + refusedSuffix + advice + "]"
 	}
 	if r.Outcome != bash.Completed && (r.Continued || r.Outcome == bash.Refused) {
 		o.Metadata.Prefix = belowPrefix + o.Metadata.Prefix

@@ -42,7 +42,13 @@ func (e *Executor) glob(ctx context.Context, a api.GlobAction, req api.Request) 
 	o := api.SearchObservation{
 		Action: a.Kind(), Path: files.Dir, Count: len(files.Paths), Truncated: files.Cut || files.Total > len(files.Paths),
 	}
+	if o.Count > 0 {
+		o.Files = files.Paths
+	}
 	o.Content = strings.Join(files.Paths, "\n")
+	if a.Dialect == api.DialectOpenHandsV1 && o.Count > 0 {
+		o.Content = fmt.Sprintf("Found %d file(s) matching pattern '%s' in '%s':\n%s", o.Count, a.Pattern, o.Path, o.Content)
+	}
 	switch {
 	case files.Cut:
 		o.Content += searchCut
@@ -104,8 +110,18 @@ func (e *Executor) grep(ctx context.Context, a api.GrepAction, req api.Request) 
 			break
 		}
 		writeFileLines(&b, f, a.NamesOnly)
+		if a.NamesOnly {
+			o.Files = append(o.Files, f.Path)
+		}
 	}
 	o.Content = strings.Trim(b.String(), "\n")
+	if a.Dialect == api.DialectOpenHandsV1 && o.Count > 0 {
+		filter := ""
+		if a.Include != "" {
+			filter = fmt.Sprintf(" (filtered by '%s')", a.Include)
+		}
+		o.Content = fmt.Sprintf("Found %d file(s) containing pattern '%s' in '%s'%s:\n%s", o.Count, a.Pattern, o.Path, filter, o.Content)
+	}
 	switch {
 	case m.Cut:
 		o.Content += searchCut

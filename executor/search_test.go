@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -38,12 +39,13 @@ func TestSearchWords(t *testing.T) {
 		action api.Action
 		want   api.Observation
 	}{
-		{"glob", api.GlobAction{Pattern: "**/*.go"}, api.SearchObservation{Action: "glob", Path: dir, Count: 3, Content: "ROOT/b.go\nROOT/a.go\nROOT/sub/c.go"}},
+		{"glob", api.GlobAction{Pattern: "**/*.go"}, api.SearchObservation{Action: "glob", Path: dir, Count: 3, Content: "ROOT/b.go\nROOT/a.go\nROOT/sub/c.go", Files: []string{"ROOT/b.go", "ROOT/a.go", "ROOT/sub/c.go"}}},
+		{"glob of OpenHands", api.GlobAction{Pattern: "a.*", Dialect: api.DialectOpenHandsV1}, api.SearchObservation{Action: "glob", Path: dir, Count: 1, Content: "Found 1 file(s) matching pattern 'a.*' in 'ROOT':\nROOT/a.go", Files: []string{"ROOT/a.go"}}},
 		{"glob nothing", api.GlobAction{Pattern: "*.rs", Path: "sub"}, api.SearchObservation{Action: "glob", Path: dir + "/sub", Content: `No files in ROOT/sub match "*.rs".`}},
 		{"glob nowhere", api.GlobAction{Pattern: "*", Path: "/nope"}, api.ErrorObservation{Code: "file_not_found", Content: "There is no file or directory /nope."}},
 		{"grep", api.GrepAction{Pattern: "func", Path: "sub"}, api.SearchObservation{Action: "grep", Path: dir + "/sub", Count: 1, Content: "File: ROOT/sub/c.go\nL1- package x\nL2- \nL3: func F() {}"}},
 		{"grep without context", api.GrepAction{Pattern: "func", After: new(0), Include: "[ab].go"}, api.SearchObservation{Action: "grep", Path: dir, Count: 2, Content: "File: ROOT/b.go\nL3: func F() {}\n\nFile: ROOT/a.go\nL3: func F() {}"}},
-		{"grep for names", api.GrepAction{Pattern: "FUNC", IgnoreCase: true, NamesOnly: true}, api.SearchObservation{Action: "grep", Path: dir, Count: 3, Content: "ROOT/b.go\nROOT/a.go\nROOT/sub/c.go"}},
+		{"grep for names", api.GrepAction{Pattern: "FUNC", IgnoreCase: true, NamesOnly: true}, api.SearchObservation{Action: "grep", Path: dir, Count: 3, Content: "ROOT/b.go\nROOT/a.go\nROOT/sub/c.go", Files: []string{"ROOT/b.go", "ROOT/a.go", "ROOT/sub/c.go"}}},
 		{"grep some", api.GrepAction{Pattern: "func", Limit: 1, After: new(0)}, api.SearchObservation{Action: "grep", Path: dir, Count: 1, Truncated: true, Content: "File: ROOT/b.go\nL3: func F() {}\n[These are the first 1: there may be more. Use a narrower pattern or a smaller directory.]"}},
 		{"grep nothing", api.GrepAction{Pattern: "zzz"}, api.SearchObservation{Action: "grep", Path: dir, Content: `Nothing in ROOT matches "zzz".`}},
 		{"glob of a directory", api.GlobAction{Pattern: "sub"}, api.SearchObservation{Action: "glob", Path: dir, Content: "No files in ROOT match \"sub\".\n[It is a directory: the files below it match \"sub/**\".]"}},
@@ -63,13 +65,16 @@ func TestSearchWords(t *testing.T) {
 		switch want := tt.want.(type) {
 		case api.SearchObservation:
 			want.Content = strings.ReplaceAll(want.Content, "ROOT", dir)
+			for i, file := range want.Files {
+				want.Files[i] = strings.ReplaceAll(file, "ROOT", dir)
+			}
 			tt.want = want
 		case api.ErrorObservation:
 			want.Content = strings.ReplaceAll(want.Content, "ROOT", dir)
 			tt.want = want
 		default:
 		}
-		if err != nil || o != tt.want {
+		if err != nil || !reflect.DeepEqual(o, tt.want) {
 			t.Errorf("%s: got %+v, %v, want %+v", tt.name, o, err, tt.want)
 		}
 	}

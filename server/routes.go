@@ -23,6 +23,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Open(http.MethodGet, "/", home.Handler(s.noHome)),
 		httpserver.Open(http.MethodGet, "/alive", s.alive),
 		httpserver.Open(http.MethodGet, "/healthz", s.healthz),
+		httpserver.Open(http.MethodGet, "/health", s.alive), // of OpenHands' execution protocol
 		httpserver.Open(http.MethodGet, "/readyz", s.readyz),
 		httpserver.Open(http.MethodGet, "/server_info", s.serverInfo),
 		httpserver.Open(http.MethodPost, "/v1/claim", s.claim),
@@ -33,6 +34,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodPost, api.UpgradePath, s.upgrade),
 
 		httpserver.Keyed(http.MethodPost, "/execute_action", s.executeAction),
+		httpserver.Keyed(http.MethodPost, "/api/execution/tools", s.executeTool),
 		httpserver.Keyed(http.MethodPost, "/v1/actions", s.postAction),
 		httpserver.Keyed(http.MethodGet, "/v1/actions", s.listActions),
 		httpserver.Keyed(http.MethodGet, "/v1/actions/{id}", s.getAction),

@@ -250,6 +250,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"alive without key", withKey, get("/alive"), "", 200, `{"status":"ok"}`},
 		{"alive too early", withExecutor(starting), get("/alive"), "", 500, `{"detail":"not initialized: the shell's first prompt"}`},
 		{"healthz", withExecutor(starting), get("/healthz"), "", 200, `{"status":"ok"}`},
+		{"health", nil, get("/health"), "", 200, `{"status":"ok"}`},
 		{"readyz", nil, get("/readyz"), "", 200, `{"status":"ready","journal":"actions are recorded in memory only, and are lost when the server ends"}`},
 		{"readyz too early", withExecutor(starting), get("/readyz"), "", 503, `{"status":"starting","waiting_for":"the shell's first prompt"}`},
 		{"server info", withKey, get("/server_info"), "", 200, ""},
@@ -478,8 +479,9 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"close without key", withKey, request{method: "DELETE", path: "/v1/sessions/x"}, "/v1/sessions/{name}", 403, ""},
 	}
 	covered := map[contract.Route]bool{
-		{Method: "POST", Path: "/mcp/messages/"}: true, // by TestMCPOverEvents
-		{Method: "POST", Path: "/messages/"}:     true,
+		{Method: "POST", Path: "/mcp/messages/"}:       true, // by TestMCPOverEvents
+		{Method: "POST", Path: "/messages/"}:           true,
+		{Method: "POST", Path: "/api/execution/tools"}: true, // by TestExecutionTools of cmd/server
 		// By TestFileBytes.
 		{Method: "GET", Path: "/v1/files"}: true, {Method: "HEAD", Path: "/v1/files"}: true,
 		{Method: "PUT", Path: "/v1/files"}: true, {Method: "DELETE", Path: "/v1/files"}: true,

@@ -144,12 +144,19 @@ func (s *Server) readToolCall(r *http.Request, begun time.Time) (call api.ToolCa
 // the observation already, or the call is about the workspace.
 func (s *Server) understand(call api.ToolCall) (api.Request, api.ToolAnswer, *tools.Workspace) {
 	answer := api.ToolAnswer{ID: call.ID}
-	parsed, problem := tools.Parse(call.Dialect, call.Name, call.Arguments)
+	parse := tools.Parse
+	if call.Execution {
+		parse = tools.ParseKnown
+	}
+	parsed, problem := parse(call.Dialect, call.Name, call.Arguments)
 	if problem != nil {
 		answer.Observation = problem.Observation()
 		return api.Request{}, answer, nil
 	}
 	answer.Observation, answer.Repaired = parsed.Answer, parsed.Repaired
+	if call.Execution {
+		parsed.Action = forExecution(parsed.Action)
+	}
 	return api.Request{Action: parsed.Action, Session: call.Session, Changes: call.Changes, Timeout: shorter(call.Timeout, parsed.Timeout)}, answer, parsed.Workspace
 }
 

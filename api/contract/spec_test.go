@@ -57,7 +57,7 @@ func TestOpen(t *testing.T) {
 			open = append(open, r.Method+" "+r.Path)
 		}
 	}
-	want := "GET /, GET /alive, GET /healthz, GET /openapi.yaml, GET /readyz, GET /server_info, POST /v1/claim"
+	want := "GET /, GET /alive, GET /health, GET /healthz, GET /openapi.yaml, GET /readyz, GET /server_info, POST /v1/claim"
 	if got := strings.Join(open, ", "); got != want {
 		t.Errorf("open routes: got %s, want %s", got, want)
 	}

@@ -279,7 +279,7 @@ func (s *suite) searches(t *testing.T) {
 		action api.Action
 		want   api.Observation
 	}{
-		{api.GlobAction{Pattern: "**/*.{txt,o}"}, api.SearchObservation{Action: "glob", Path: dir, Count: 1, Content: dir + "/sub/n.txt"}},
+		{api.GlobAction{Pattern: "**/*.{txt,o}"}, api.SearchObservation{Action: "glob", Path: dir, Count: 1, Content: dir + "/sub/n.txt", Files: []string{dir + "/sub/n.txt"}}},
 		{api.GrepAction{Pattern: "NEED", IgnoreCase: true, After: new(0)}, api.SearchObservation{Action: "grep", Path: dir, Count: 1, Content: "File: " + dir + "/sub/n.txt\nL1: needle"}},
 		{api.ListAction{}, api.SearchObservation{Action: "list_directory", Path: dir, Count: 2, Content: "[DIR] sub\n.gitignore (4 bytes)\n(1 ignored)"}},
 		{api.GlobAction{Pattern: "*", Path: "nope"}, api.ErrorObservation{Content: "There is no file or directory " + dir + "/nope.", Code: "file_not_found"}},

@@ -19,9 +19,9 @@ import (
 type values map[string]any
 
 // check finds the values of a tool's parameters, or the first complaint in the
-// order that Parse promises.
-func (t *tool) check(members map[string]any) (values, *Error) {
-	v, err := (&checker{label: "argument", params: t.params, command: true}).check(members)
+// order that Parse promises. Unknown ones may be ignored.
+func (t *tool) check(members map[string]any, ignore bool) (values, *Error) {
+	v, err := (&checker{label: "argument", params: t.params, command: true, ignore: ignore}).check(members)
 	if err != nil {
 		return nil, t.problem(err.code, "%s", err.text)
 	}
@@ -33,6 +33,7 @@ type checker struct {
 	label   string // the name for a member
 	params  []param
 	command bool // some are needed by some values of "command" alone
+	ignore  bool // unknown ones are ignored
 }
 
 // complaint is an error in a member.
@@ -148,7 +149,7 @@ func (c *checker) missing(p *param, members map[string]any, why string) *complai
 // unknown finds the first member, by name, that is not a parameter, or that was sent
 // a second time under another name.
 func (c *checker) unknown(members map[string]any) *complaint {
-	if names := c.unknownNames(members); len(names) > 0 {
+	if names := c.unknownNames(members); len(names) > 0 && !c.ignore {
 		name := names[0]
 		text := fmt.Sprintf("%s %s is unknown", c.label, api.Excerpt(name))
 		if like := closest(name, c.names()); like != "" {

@@ -182,7 +182,7 @@ var openHandsV1 = []tool{
 			risk, summary, thought,
 		},
 		build: func(v values) (Call, error) {
-			return do(api.GlobAction{Common: v.common(), Pattern: anyDepth(v.text("pattern")), Path: v.text("path")})
+			return do(api.GlobAction{Common: v.common(), Pattern: anyDepth(v.text("pattern")), Path: v.text("path"), Dialect: api.DialectOpenHandsV1})
 		},
 	},
 	{
@@ -199,7 +199,7 @@ var openHandsV1 = []tool{
 		build: func(v values) (Call, error) {
 			return do(api.GrepAction{
 				Common: v.common(), Pattern: v.text("pattern"), Path: v.text("path"), Include: v.text("include"),
-				IgnoreCase: true, NamesOnly: true,
+				IgnoreCase: true, NamesOnly: true, Dialect: api.DialectOpenHandsV1,
 			})
 		},
 	},

@@ -39,6 +39,16 @@ type Call struct {
 // their types, their values. The error is for the model: it names the tool, the argument,
 // its value and the allowed values. Parse may be called concurrently.
 func Parse(dialect, name, arguments string) (Call, *Error) {
+	return parse(dialect, name, arguments, false)
+}
+
+// ParseKnown is Parse for protocols whose clients send members beside the arguments: what the
+// tool does not take is ignored.
+func ParseKnown(dialect, name, arguments string) (Call, *Error) {
+	return parse(dialect, name, arguments, true)
+}
+
+func parse(dialect, name, arguments string, ignore bool) (Call, *Error) {
 	t, problem := find(dialect, name)
 	if problem != nil {
 		return Call{}, problem
@@ -47,7 +57,7 @@ func Parse(dialect, name, arguments string) (Call, *Error) {
 	if err != nil {
 		return Call{}, t.problem(InvalidJSON, "the arguments %s", err)
 	}
-	v, problem := t.check(members)
+	v, problem := t.check(members, ignore)
 	if problem != nil {
 		return Call{}, problem
 	}
@@ -57,8 +67,17 @@ func Parse(dialect, name, arguments string) (Call, *Error) {
 	} else if err != nil {
 		return Call{}, t.problem(InvalidArgument, "%s", err)
 	}
+	if run, ok := call.Action.(api.RunAction); ok {
+		run.Advice = api.RunAdvice(t.name, t.takes("is_input"), t.takes("timeout"))
+		call.Action = run
+	}
 	call.Repaired = repaired
 	return call, nil
+}
+
+// takes reports whether a tool has an argument.
+func (t *tool) takes(name string) bool {
+	return slices.ContainsFunc(t.params, func(p param) bool { return p.name == name })
 }
 
 // Dialects returns the names of the dialects, sorted.
