@@ -10,6 +10,7 @@ BENCH     ?= .
 BASE     ?= debian:bookworm-slim
 IMAGE    ?= actiond:dev
 SERVER_IMAGE ?= actiond-server:dev
+EXECUTION_IMAGE ?= actiond-execution:dev
 
 # Tests are built as the programs are, without cgo and without paths: what they
 # share is compiled once. Most tests wait for programs and for limits, so more of
@@ -37,7 +38,7 @@ BENCHSTAT   := $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-2
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 OASDIFF     := CGO_ENABLED=0 $(GO) run -trimpath github.com/oasdiff/oasdiff@v1.36.0
 
-.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration programs python kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln release release-check compat record clean
+.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration programs python kubernetes helm scale cluster cluster-up image image-server image-execution image-browser image-base vuln release release-check compat record clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -201,6 +202,14 @@ image-base: ## make BASE of Debian's packages alone, with debootstrap, as root
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && trap 'exit 1' HUP INT TERM && \
 	debootstrap --variant=minbase bookworm "$$dir" && chmod 0755 "$$dir" && \
 	tar -C "$$dir" --exclude='./var/cache/apt/archives/*.deb' --exclude='./var/lib/apt/lists/*' -c . | docker import - '$(BASE)'
+
+# OpenHands starts it with 'docker run' for each conversation: no init, no capabilities, and
+# the user 10001, whose memory file system is /workspace.
+image-execution: build image ## build the image EXECUTION_IMAGE (actiond-execution:dev), which works as OpenHands' OH_EXECUTION_IMAGE
+	printf '%s\n' 'FROM $(IMAGE)' 'COPY server /server' \
+		'RUN useradd --create-home --uid 10001 --shell /bin/bash openhands && install -d -m 0700 -o openhands -g openhands /var/lib/actiond && chown openhands: /workspace' \
+		'USER 10001' 'EXPOSE 8000' 'ENTRYPOINT ["/server", "init"]' >bin/Dockerfile.execution
+	docker build --file bin/Dockerfile.execution --tag '$(EXECUTION_IMAGE)' bin
 
 vuln: ## look for known vulnerabilities in what the programs call
 	$(GOVULNCHECK) $(PKG)
