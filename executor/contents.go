@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,9 @@ import (
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/hostpath"
 )
+
+// contentsPerName is how many contents are kept for each name that may be followed: both follow the memory of the sandbox.
+const contentsPerName = 4
 
 // errNoStateDir says why there is no store.
 var errNoStateDir = errors.New("the server has no directory for contents: start it with --state-dir")
@@ -37,7 +41,7 @@ func (e *Executor) openStore() (*store.Store, error) {
 			return nil, fmt.Errorf("opening the store of contents %q: %w", private, err)
 		}
 	}
-	contents, err := store.Open(store.Config{Dir: dir, MaxBytes: cfg.StoreBytes})
+	contents, err := store.Open(store.Config{Dir: dir, MaxBytes: cfg.StoreBytes, MaxContents: contentsPerName * cmp.Or(cfg.MaxNames, 500_000)})
 	if err == nil {
 		e.opened.Store(contents)
 	}

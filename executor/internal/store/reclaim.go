@@ -33,13 +33,17 @@ func (s *Store) Reclaim(live func(Sum) bool) (int64, error) {
 		}
 	}
 	old := slices.Clone(s.segments)
+	var grew *segment // the last one, which gets the copies
+	if len(old) > 0 {
+		grew = old[len(old)-1]
+	}
 	// Those without anything live go first, which makes room for what the others have.
 	slices.SortStableFunc(old, func(a, b *segment) int { return cmp.Compare(kept[a], kept[b]) })
 	for _, g := range old {
 		if 2*kept[g] >= g.size-fileHeader && kept[g] > 0 {
 			continue
 		}
-		if g == s.segments[len(s.segments)-1] && kept[g] > 0 { // it would be copied into itself
+		if g == grew && kept[g] > 0 { // it got copies of others
 			continue
 		}
 		if err := s.evict(g, bySegment[g], live); err != nil {

@@ -97,6 +97,30 @@ func TestBound(t *testing.T) {
 	holds(t, s, put(t, s, big), big)
 }
 
+// Small contents have a bound of their own, since each takes memory: by number, and by what counts against the bound of bytes.
+func TestManyContents(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []store.Config{{MaxContents: 50}, {MaxBytes: 200 << 10}, {MaxContents: 50, Dir: filepath.Join(t.TempDir(), "contents")}} {
+		s := open(t, cfg)
+		n := 0
+		for ; n < 2000; n++ {
+			if _, err := s.Put(noise(n, 8)); errors.Is(err, store.ErrFull) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if most := max(cfg.MaxContents, int(cfg.MaxBytes)/(8+56+128)); n > most || n < most/2 {
+			t.Errorf("%+v: room for %d contents, not %d", cfg, n, most)
+		}
+		put(t, s, noise(0, 8)) // which it has
+		if _, err := s.Reclaim(func(store.Sum) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, noise(5000, 8))
+	}
+}
+
 // On a small tmpfs, which is memory, the store takes a quarter. A file system that others fill is left some space,
 // and the store goes on once there is room.
 func TestFullDisk(t *testing.T) {

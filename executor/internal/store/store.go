@@ -57,8 +57,10 @@ const (
 	checkEvery = 256 << 10
 	// quickShare is the part of a store, one of so many, that is left to PutQuick.
 	quickShare = 8
-	prefix     = "seg-"
-	lockName   = "lock"
+	// overhead is about how many bytes of memory the index takes for a content, which count against the bound too.
+	overhead = 128
+	prefix   = "seg-"
+	lockName = "lock"
 )
 
 // Sum is the SHA-256 of a content.
@@ -71,6 +73,8 @@ type Config struct {
 	// MaxBytes bounds all segments together; 0 means a tenth of the free space and their own, at most 2 GiB. On tmpfs,
 	// which is memory, the store takes a quarter of the file system at most.
 	MaxBytes int64
+	// MaxContents bounds the contents, and by that the memory of the index; 0 means no bound.
+	MaxContents int
 	// Clone makes a file, by its descriptor, share the content of another one; nil means the kernel's way, see ioctl_ficlone(2).
 	Clone func(dst, src int) error
 }
@@ -88,6 +92,7 @@ type Store struct {
 	index    map[Sum]place
 	size     int64 // of all segments
 	bound    int64
+	most     int // contents
 	segSize  int64
 	unseen   int64 // bytes written since the space was looked at
 	closed   bool
@@ -107,7 +112,7 @@ type place struct {
 // Open opens a store, and makes its directory where it does not exist. It fails with [filelock.ErrLocked] while another
 // process has it, and with [ErrNewer].
 func Open(cfg Config) (*Store, error) {
-	s := &Store{index: map[Sum]place{}, clones: map[Sum]int64{}, bound: cfg.MaxBytes, unseen: checkEvery, clone: cfg.Clone}
+	s := &Store{index: map[Sum]place{}, clones: map[Sum]int64{}, bound: cfg.MaxBytes, most: cfg.MaxContents, unseen: checkEvery, clone: cfg.Clone}
 	if s.clone == nil {
 		s.clone = unix.IoctlFileClone
 	}
@@ -281,7 +286,10 @@ func (s *Store) put(sum Sum, data []byte, compress int, free int64) error {
 	if int64(len(head)+len(payload))+fileHeader > most {
 		return fmt.Errorf("%w: it has %d bytes, of %d for all", ErrTooLarge, len(data), s.bound)
 	}
-	return s.append(sum, head, payload, most)
+	if s.most > 0 && len(s.index) >= s.most {
+		return fmt.Errorf("%w: it has %d contents", ErrFull, s.most)
+	}
+	return s.append(sum, head, payload, most-overhead*int64(len(s.index)))
 }
 
 // append writes a record. It leaves the store as it was if it fails. s.mu is held.
