@@ -296,6 +296,7 @@ func (r *Run) begin(ctx context.Context) error {
 	if err := r.takeBefore(ctx); err != nil {
 		return err
 	}
+	r.began.CompareAndSwap(0, time.Now().UnixNano())
 	return r.action.Begin() // what ends the action drops its effect
 }
 

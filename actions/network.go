@@ -17,6 +17,8 @@ const (
 	maxTally = 256
 	// startTime bounds the wait for programs that have begun, and are yet to be known.
 	startTime = time.Second
+	// startTick is the unit of the time of a process's start.
+	startTick = 10 * time.Millisecond
 )
 
 // networkKinds are the actions whose processes can use the network.
@@ -35,12 +37,17 @@ type Denial struct {
 
 // Denied counts a denial for the action that the process belongs to. Where that is not known, it is
 // of the only action under way that can use the network; where there are several, it is of none, as
-// it is where the process is known to belong to an action that has ended.
+// it is where the process is known to belong to an action that has ended. A process that an earlier command left in a shell is not
+// known.
 func (m *Manager) Denied(o api.Origin, d Denial) {
 	open := m.networked()
 	run := ownerOf(open, o)
-	known := run != nil
-	if !known && o.Kind == "" && len(open) == 1 {
+	left := run != nil && o.Age > time.Since(time.Unix(0, run.began.Load()))+startTick
+	known := run != nil && !left
+	switch {
+	case left && len(open) > 1:
+		run = nil
+	case run == nil && o.Kind == "" && len(open) == 1:
 		run = open[0]
 	}
 	if run != nil {

@@ -32,6 +32,7 @@ type Run struct {
 	taken   int64                   // bytes of the memory; changed by Do, and once it ended
 	ended   bool                    // Do is about to return
 	begun   time.Time               // Do was called
+	began   atomic.Int64            // Unix nanoseconds of the turn, which begun may be long before
 
 	cancelled chan struct{}                       // closed once it is cancelled
 	started   chan struct{}                       // closed once its program was started

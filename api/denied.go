@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Network is the part of an observation about the network policy of the sandbox. There is none
@@ -116,4 +117,7 @@ type Origin struct {
 	Session string
 	// PID is the process id of the program of an "exec".
 	PID int
+	// Age is for how long the process has lived, or an older one between it and the shell of its session: an earlier action may have
+	// left it. 0 means that it is what the shell runs in the foreground.
+	Age time.Duration
 }

@@ -20,18 +20,24 @@ func (e *Executor) Client(client, proxy netip.AddrPort) api.Origin {
 	return <-found
 }
 
-func (e *Executor) client(client, proxy netip.AddrPort, until time.Time) api.Origin {
-	pid := e.ports.Client(client, proxy)
+func (e *Executor) client(at, proxy netip.AddrPort, until time.Time) api.Origin {
+	pid := e.ports.Client(at, proxy)
 	if pid == 0 {
 		return api.Origin{}
 	}
 	roots := e.roots(time.Now().Add(time.Until(until) / 2)) // the rest is for the looks below
 	var o api.Origin
+	client, _ := proc.Read(pid)
+	var age time.Duration
 	for _, ancestor := range proc.Lineage(pid) {
+		p, _ := proc.Read(ancestor)
 		if root, ok := roots[ancestor]; ok {
-			o = root
+			if o = root; o.Session != "" && (client.Group != client.Foreground || client.Group == p.Group) { // a shell without job control has one group
+				o.Age = age
+			}
 			break
 		}
+		age = max(age, p.Age())
 	}
 	if process, err := procfs.NewProc(pid); err == nil {
 		name, _ := process.Comm() // "" where the process is gone meanwhile

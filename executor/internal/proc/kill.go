@@ -117,6 +117,7 @@ func Deadline(from, limit time.Duration) time.Duration {
 type Process struct {
 	Parent, Group, Session int
 	Terminal               int           // the device number of its controlling terminal, 0 for none
+	Foreground             int           // the process group in the foreground of that
 	State                  byte          // such as 'S', as in proc_pid_stat(5)
 	Begun                  string        // in ticks since the system started
 	Ran                    time.Duration // on processors, all threads together
@@ -126,6 +127,15 @@ type Process struct {
 func (p Process) startedSince(since time.Duration) bool {
 	ticks, err := strconv.ParseInt(p.Begun, 10, 64)
 	return err == nil && time.Duration(ticks)*tick >= since.Truncate(tick)
+}
+
+// Age is for how long the process has lived; 0 where that is not known.
+func (p Process) Age() time.Duration {
+	begun := begunAt(p)
+	if begun == 0 {
+		return 0
+	}
+	return Uptime() - begun
 }
 
 // Read returns what /proc says about a process; false where it is gone or dead.
@@ -232,8 +242,9 @@ func readProcess(pid int) (Process, bool) {
 	group, err2 := strconv.Atoi(string(fields[2]))
 	session, err3 := strconv.Atoi(string(fields[3]))
 	terminal, _ := strconv.Atoi(string(fields[4]))
+	foreground, _ := strconv.Atoi(string(fields[5]))
 	user, _ := strconv.Atoi(string(fields[11]))
 	system, _ := strconv.Atoi(string(fields[12]))
 	ran := time.Duration(user+system) * tick
-	return Process{parent, group, session, terminal, fields[0][0], string(fields[needed-1]), ran}, err1 == nil && err2 == nil && err3 == nil
+	return Process{parent, group, session, terminal, foreground, fields[0][0], string(fields[needed-1]), ran}, err1 == nil && err2 == nil && err3 == nil
 }
