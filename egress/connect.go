@@ -144,7 +144,7 @@ func (b *sandbox) admit(c *connection) error {
 	if len(b.conns) >= maxOpenSandbox || c.intercepted && b.intercepted() >= maxIntercepted {
 		return errTooMany
 	}
-	if !fair(int64(len(b.conns)+1), s.open.Add(1), maxOpen) {
+	if !fair(int64(len(b.conns)+1), s.open.Add(1), int64(s.cfg.MaxOpen)) {
 		s.open.Add(-1)
 		return errFull
 	}

@@ -57,7 +57,7 @@ func TestControl(t *testing.T) {
 	ask("GET", "/"+id, http.StatusOK, `"generation":2`, `"denied":1`)
 	ask("GET", "/"+id+"/denied?after=0&wait=60", http.StatusOK, `"reason":"not in the allow list"`)
 	ask("GET", "/"+id+"/denied?after=1", http.StatusOK, `{"denied":[]}`)
-	ask("GET", "/metrics", http.StatusOK, `actiond_network_connections_total{outcome="denied"} 1`, `actiond_network_denied_total{reason="not in the allow list"} 1`)
+	ask("GET", "/metrics", http.StatusOK, `actiond_network_connections_total{outcome="denied"} 1`, `actiond_network_denied_total{reason="not in the allow list"} 1`, "actiond_network_open_limit 1024")
 	ask("GET", "/"+otherID, http.StatusNotFound)
 
 	write("host.json", `{"addresses":["8.8.8.8"]}`)

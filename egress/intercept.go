@@ -39,12 +39,11 @@ const (
 	clientBuffer    = 64 << 10  // of an HTTP/2 connection of the client, which is near
 	upstreamBuffer  = 256 << 10 // of an HTTP/2 connection to the host, which may be far
 	maxBuffered     = 8 << 20   // bytes of these buffers of a sandbox; further connections speak HTTP/1.1
-	maxBufferedAll  = 32 << 20  // the same of all sandboxes
+	sharedBytes     = 32 << 10  // of them, and of requests, of all sandboxes, for each connection that may be open
 	maxStreams      = 100
 	copyBuffer      = 16 << 10
 	requestBytes    = 40 << 10 // of a request whose response is not read: buffers, stacks
 	maxHeld         = 8 << 20  // bytes of a sandbox's requests, with their headers
-	maxHeldAll      = 32 << 20 // the same of all sandboxes
 	fieldBytes      = 128      // that a field of a header takes beside its text
 	reasonOtherHost = "other host in the request"
 	reasonMethod    = "method not allowed with a secret"
@@ -261,12 +260,16 @@ func requestMemory(r *http.Request) int64 {
 // hold counts bytes of requests, which a client may have the proxy keep for as long as the host does
 // not answer, or it does not read the answer. It returns false, and counts nothing, where there would
 // be too many. Negative ones always can be.
-func (b *sandbox) hold(n int64) bool { return reserve(n, &b.held, &b.server.held, maxHeld, maxHeldAll) }
+func (b *sandbox) hold(n int64) bool { return b.reserve(n, &b.held, &b.server.held, maxHeld) }
 
 // buffer does the same for the buffers of HTTP/2 connections, which are full where the client or the
 // host sends bodies that the other does not read.
 func (b *sandbox) buffer(n int64) bool {
-	return reserve(n, &b.buffered, &b.server.buffered, maxBuffered, maxBufferedAll)
+	return b.reserve(n, &b.buffered, &b.server.buffered, maxBuffered)
+}
+
+func (b *sandbox) reserve(n int64, one, all *atomic.Int64, mostOne int64) bool {
+	return reserve(n, one, all, mostOne, int64(b.server.cfg.MaxOpen)*sharedBytes)
 }
 
 // reserve adds n to the counts of one sandbox and of all, unless that exceeds a limit or is not fair.

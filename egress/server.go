@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/lazyregexp"
@@ -61,6 +63,8 @@ type Config struct {
 	// RunDir has a directory for each sandbox, with its socket s; empty: sandboxes come by
 	// [Server.Serve] alone.
 	RunDir string
+	// MaxOpen bounds the open connections of all sandboxes; see [Capacity]. Default 1,024.
+	MaxOpen int
 	// Log gets a line for each denial, of each sandbox 10 at once and then one a second.
 	Log *slog.Logger
 	// Resolve looks a name up; nil: the system's name servers.
@@ -73,8 +77,8 @@ type Config struct {
 
 // Limits of a server.
 const (
-	maxOpen        = 1024 // connections of all sandboxes
-	maxAccepted    = 4096 // the same with those that have not asked for one yet, or were refused; with their files, it stays below the container's limit
+	defaultOpen    = 1024 // connections of all sandboxes
+	maxIdle        = 3072 // further ones that have not asked for one yet, or were refused
 	maxOpenSandbox = 256
 	openRate       = 50 // connections a second of a sandbox, after the first maxOpenSandbox
 	maxWaiting     = 32 // connections of a sandbox that have not asked for one yet, or ask for denials
@@ -87,6 +91,16 @@ const (
 	maxAddresses   = 4 // of a name, that are dialed
 )
 
+// Capacity returns how many connections may be open in so many bytes of memory with so many open files.
+func Capacity(memory, files uint64) int {
+	const (
+		connection = 40<<10 + 2*sharedBytes // with its part of the requests and buffers of all
+		others     = 24 << 20
+		otherFiles = maxIdle + 256
+	)
+	return max(defaultOpen, int(min((max(memory, others)-others)/connection, (max(files, otherFiles)-otherFiles)/2))) //nolint:gosec // both are small
+}
+
 // Server is the egress proxy. It owns a listener and the connections of each sandbox, which
 // [Server.Delete] and [Server.Close] end and wait for. Its methods may be called concurrently.
 type Server struct {
@@ -96,7 +110,7 @@ type Server struct {
 	held     atomic.Int64 // of all sandboxes
 	buffered atomic.Int64 // the same
 	accepted *httpserver.Total
-	shared   int                          // connections of a listener by TCP
+	shared   int                          // connections of a listener by TCP, of which half may be without a token
 	own      atomic.Pointer[[]netip.Addr] // nil: unknown so far
 
 	mu        sync.Mutex
@@ -114,8 +128,12 @@ func New(cfg Config) *Server {
 			return d.DialContext(ctx, "tcp", to.String())
 		}
 	}
-	s := &Server{cfg: cfg, sandboxes: map[string]*sandbox{}, accepted: httpserver.NewTotal(maxAccepted), shared: maxConnections}
+	cfg.MaxOpen = cmp.Or(cfg.MaxOpen, defaultOpen)
+	s := &Server{cfg: cfg, sandboxes: map[string]*sandbox{}, accepted: httpserver.NewTotal(cfg.MaxOpen + maxIdle), shared: cfg.MaxOpen + maxIdle}
 	s.metrics = NewMetrics(func() float64 { return float64(s.open.Load()) })
+	s.metrics.all = append(s.metrics.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "actiond_network_open_limit", Help: "Connections of sandboxes that may be open.",
+	}, func() float64 { return float64(cfg.MaxOpen) }))
 	return s
 }
 

@@ -428,3 +428,25 @@ func TestDeniedBeforeEnd(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestCapacity: connections get the memory and the files that are there.
+func TestCapacity(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		memory, files uint64
+		want          int
+	}{
+		{128 << 20, 16384, 1024},
+		{0, 0, 1024},
+		{64 << 20, 1 << 20, 1024},
+		{512 << 20, 1 << 20, 4804},
+		{1 << 30, 1 << 20, 9846},
+		{1 << 30, 20_000, 8336},
+		{1 << 62, 1 << 20, 522_624},
+		{512 << 20, 1024, 1024},
+	} {
+		if got := egress.Capacity(tc.memory, tc.files); got != tc.want {
+			t.Errorf("%d bytes, %d files: got %d, want %d", tc.memory, tc.files, got, tc.want)
+		}
+	}
+}

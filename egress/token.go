@@ -21,9 +21,6 @@ import (
 // HeaderToken has "Bearer " and the token of the sandbox in requests by TCP.
 const HeaderToken = "Proxy-Authorization"
 
-// maxConnections bounds the connections by TCP, of which half may be without a token.
-const maxConnections = 4 * maxOpen
-
 // maxTelling bounds the requests that are answered at a time on connections of a sandbox beyond those that
 // it may have.
 const maxTelling = 8

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -15,8 +16,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/server"
 )
 
 const (
@@ -43,7 +47,7 @@ func serveEgress(ctx context.Context, args []string, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	proxy := egress.New(egress.Config{RunDir: filepath.Join(dir, "run"), Log: logger})
+	proxy := egress.New(egress.Config{RunDir: filepath.Join(dir, "run"), MaxOpen: capacity(), Log: logger})
 	defer proxy.Close()
 	control := egress.NewControl(proxy, filepath.Join(dir, "conf"), version())
 	if err := control.Load(); err != nil {
@@ -51,6 +55,18 @@ func serveEgress(ctx context.Context, args []string, stderr io.Writer) (err erro
 	}
 	logger.InfoContext(ctx, "serving", slog.String("version", version()))
 	return serveControl(ctx, listener, control.Handler(), logger)
+}
+
+// unlimited is the memory that is used where there is no limit.
+const unlimited = 512 << 20
+
+// capacity is how many connections the limits of memory and of files of this container admit; 0: not known.
+func capacity() int {
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
+		return 0
+	}
+	return egress.Capacity(cmp.Or(server.SandboxMemory(), unlimited), files.Cur)
 }
 
 // serveControl answers the controller until ctx ends.
@@ -78,11 +94,15 @@ func serveClusterEgress(ctx context.Context, args []string, logger *slog.Logger)
 	listen := flags.String("listen", "", "")
 	metrics := flags.String("metrics-listen", ":3129", "")
 	never := flags.String("never", "", "")
+	most := flags.Int("max-connections", capacity(), "")
 	if err := flags.Parse(args); err != nil {
 		return usagef("egress: %v", err)
 	}
 	if flags.NArg() > 0 || *listen == "" {
 		return usagef("egress needs --listen with an address, and then no directory")
+	}
+	if *most < 1 {
+		return usagef("--max-connections %d: give a positive number", *most)
 	}
 	var own []netip.Addr
 	for text := range strings.SplitSeq(*never, ",") {
@@ -95,7 +115,7 @@ func serveClusterEgress(ctx context.Context, args []string, logger *slog.Logger)
 		}
 	}
 	var synced atomic.Bool
-	proxy := egress.New(egress.Config{Log: logger})
+	proxy := egress.New(egress.Config{MaxOpen: *most, Log: logger})
 	defer proxy.Close()
 	cluster, host, err := egress.InPod(logger, func() { synced.Store(true) })
 	if err != nil {

@@ -92,6 +92,7 @@ func TestEgress(t *testing.T) {
 		"--listen":   {{"--listen", ":0", dir}, {"--listen="}, {"--metrics-listen", ":0"}},
 		"not define": {{"--lists", ":0"}},
 		"--never":    {{"--listen", ":0", "--never", "10.0.0.1,example"}},
+		"--max-conn": {{"--listen", ":0", "--max-connections", "0"}, {"--listen", ":0", "--max-connections=-1"}},
 		"no Pod":     {{"--listen", "127.0.0.1:0", "--never", "10.0.0.1,"}},
 	} {
 		for _, args := range calls {

@@ -51,8 +51,12 @@ func main() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		if most := server.SandboxMemory(); most > 0 {
 			// The commands get the rest, and the kernel ends the largest process when
-			// memory runs out.
-			debug.SetMemoryLimit(int64(max(most/4, 16<<20))) //nolint:gosec // what the kernel counts
+			// memory runs out. The egress proxy is alone in its container.
+			part := most / 4
+			if len(os.Args) > 1 && os.Args[1] == "egress" {
+				part *= 3
+			}
+			debug.SetMemoryLimit(int64(max(part, 16<<20))) //nolint:gosec // what the kernel counts
 		}
 	}
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)

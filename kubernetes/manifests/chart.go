@@ -116,6 +116,7 @@ maxPods: 1000
 egress: true
 egressNodeSelector: {}
 egressTolerations: []
+# The limit of memory decides how many connections all sandboxes may have: 128Mi 1,024, 512Mi 4,804.
 egressResources:
   requests:
     cpu: 50m
