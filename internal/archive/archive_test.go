@@ -655,3 +655,52 @@ func TestPass(t *testing.T) {
 		t.Errorf("of something else: got %v", err)
 	}
 }
+
+// TestPackKernel: files of the kernel do not say how large they are.
+func TestPackKernel(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"/proc/version", "/proc/self/stat", "/sys/kernel/mm/transparent_hugepage/enabled"} {
+		dir, err := os.Open(filepath.Dir(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		var buf bytes.Buffer
+		p := archive.Packer{Out: tar.NewWriter(&buf)}
+		if err := errors.Join(p.Pack(dir, filepath.Base(name), "f"), p.Out.Close()); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		in := tar.NewReader(&buf)
+		h, err := in.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(in); err != nil || len(got) < 10 || h.Size != int64(len(got)) {
+			t.Errorf("%s: got %q of %d, %v", name, got, h.Size, err)
+		}
+	}
+}
+
+// TestTimes: times of members, also those that a number of nanoseconds has no room for, arrive as they are.
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	dest := filepath.Join(t.TempDir(), "dest")
+	for _, year := range []int{1930, 2026, 2262, 2263, 2400, 2446} {
+		want := time.Date(year, 5, 1, 1, 2, 3, 0, time.UTC)
+		data := archiveOf(t, &tar.Header{Typeflag: tar.TypeReg, Name: "x/f", Mode: 0o600, ModTime: want, Format: tar.FormatPAX})
+		if _, err := unpack(t, bytes.NewReader(data), dest); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dest, "f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.ModTime().UTC(); !got.Equal(want) && !(year > 2400 && got.Year() > 2037) { // file systems may end before
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}

@@ -96,9 +96,12 @@ func (a *attributes) apply(dir *os.File) error {
 
 // setTime sets the modification time of name in dir, or of a link itself.
 func setTime(dir *os.File, name string, mtime time.Time) error {
-	t := unix.NsecToTimespec(mtime.UnixNano())
-	if mtime.IsZero() {
-		t = unix.Timespec{}
+	t := unix.Timespec{}
+	if !mtime.IsZero() {
+		var err error
+		if t, err = unix.TimeToTimespec(mtime); err != nil {
+			return err
+		}
 	}
 	return retry(func() error {
 		return unix.UtimesNanoAt(int(dir.Fd()), name, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW)

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,12 @@ type Packer struct {
 	denied bool          // a file was left out because the account may not read it
 	buf    [4 << 10]byte // of entries of a directory; each takes less than 300 bytes
 }
+
+// Files of the kernel, such as /proc/version, say a size of 0 or of a page, and are read to their end.
+const (
+	maxUntold  = 4 << 10  // size that may not be that of the content
+	maxUnsized = 16 << 20 // bytes of such a content, which are in memory
+)
 
 // leftOutRecord is the record of an archive's global headers that names the files left
 // out.
@@ -216,10 +223,21 @@ func (p *Packer) file(dir *os.File, base, name string, stat *unix.Stat_t) error 
 	}
 	h := p.header(tar.TypeReg, name, info.Mode(), info.ModTime(), stat)
 	h.Size = info.Size()
+	content := io.Reader(f)
+	if h.Size <= maxUntold && p.Exclude == nil {
+		data, err := io.ReadAll(io.LimitReader(f, maxUnsized+1))
+		switch {
+		case err != nil:
+			return err
+		case len(data) > maxUnsized:
+			return fmt.Errorf("its size is said to be %d bytes, and it has more than %d", h.Size, maxUnsized)
+		}
+		h.Size, content = int64(len(data)), bytes.NewReader(data)
+	}
 	if err := p.Out.WriteHeader(h); err != nil {
 		return err
 	}
-	switch n, err := io.Copy(p.Out, io.LimitReader(f, h.Size)); {
+	switch n, err := io.Copy(p.Out, io.LimitReader(content, h.Size)); {
 	case err != nil:
 		return err
 	case n < h.Size:

@@ -118,7 +118,7 @@ func (p *program) copyOut(ctx context.Context, ref, given, dest string) error {
 			return err
 		}
 		if !from.Found {
-			return fmt.Errorf("%s in sandbox %s: %w", from.Path, s.ID, command.ErrNotFound)
+			return from.NotFound(s)
 		}
 		data, err := files.CopyOut(ctx, s, from.Real)
 		if err != nil {

@@ -22,6 +22,9 @@ func TestCat(t *testing.T) {
 	if got, want := m.ok("cat", "box", "f", "g", "l"), "a\r\n\x1b[2J\x00\xffa\r\n\x1b[2J"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	if got := m.ok("cat", "box", "/proc/version"); !strings.HasPrefix(got, "Linux version ") {
+		t.Errorf("a file of the kernel: got %q", got)
+	}
 	for file, want := range map[string]int{"nope": command.ExitNotFound, "d": command.ExitConflict, "loop": command.ExitConflict} {
 		if code, stdout, stderr := m.run("cat", "box", file); code != want || stdout != "" {
 			t.Errorf("cat %s: exit code %d, stdout %q, want %d: %s", file, code, stdout, want, stderr)

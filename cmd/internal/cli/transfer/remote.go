@@ -92,6 +92,16 @@ func (r RemotePath) HasDir(ctx context.Context, files sandbox.Files, s *sandbox.
 	return nil
 }
 
+// NotFound is the error for a path that was not found.
+func (r RemotePath) NotFound(s *sandbox.Sandbox) error {
+	for _, dir := range []string{"/proc/", "/sys/"} {
+		if strings.HasPrefix(r.Real, dir) { // an engine does not see them
+			return fmt.Errorf("%s in sandbox %s: files of the kernel are read by a command, 'runtimectl exec %s -- cat %s': %w", r.Path, s.ID, s.ID, r.Path, command.ErrNotFound)
+		}
+	}
+	return fmt.Errorf("%s in sandbox %s: %w", r.Path, s.ID, command.ErrNotFound)
+}
+
 // ReadFile passes the header and the content of a file of a sandbox to use.
 func ReadFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string, use func(h *tar.Header, content io.Reader) error) error {
 	from, err := Look(ctx, files, s, given)
@@ -100,7 +110,7 @@ func ReadFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, give
 	}
 	switch {
 	case !from.Found:
-		return fmt.Errorf("%s in sandbox %s: %w", from.Path, s.ID, command.ErrNotFound)
+		return from.NotFound(s)
 	case !from.Info.Mode.IsRegular():
 		return command.Conflict("%s in sandbox %s is not a file", from.Path, s.ID)
 	}
