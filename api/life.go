@@ -50,6 +50,8 @@ type Life struct {
 	TrustProblem string `json:"trust_problem,omitzero"`
 	// NamesProblem is that of [NetworkState].
 	NamesProblem string `json:"names_problem,omitzero"`
+	// DirProblem is why commands begin in another directory than the one that was asked for; otherwise "".
+	DirProblem string `json:"working_dir_problem,omitzero"`
 }
 
 // Usage answers /v1/usage: the resource usage of all processes of a sandbox.

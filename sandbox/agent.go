@@ -103,4 +103,7 @@ type Status struct {
 	// NamesProblem is why programs that know no proxy cannot connect to names, although they
 	// should; otherwise "".
 	NamesProblem string
+	// DirProblem is why commands begin in another directory than the one that was asked for;
+	// otherwise "".
+	DirProblem string
 }

@@ -159,7 +159,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 	if s.cfg.Owner != nil {
 		uid = s.cfg.Owner.UID
 	}
-	answer := api.Life{Claimed: true, UserID: &uid, TrustProblem: s.network.trustProblem(), NamesProblem: s.network.namesProblem()}
+	answer := api.Life{Claimed: true, UserID: &uid, TrustProblem: s.network.trustProblem(), NamesProblem: s.network.namesProblem(), DirProblem: s.cfg.DirProblem}
 	if who := s.owner.who.Load(); who != nil {
 		answer.Owner = who.name
 	}

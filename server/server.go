@@ -129,6 +129,8 @@ type Config struct {
 	// WorkingDir is the absolute path that relative paths of files are joined to, and User the
 	// name of the sandbox's user, or its id. Both are in /server_info.
 	WorkingDir string
+	// DirProblem is why it is not the directory that was asked for; empty: it is.
+	DirProblem string
 	User       string
 	// As runs a function, which starts no goroutines, with the rights of the
 	// sandbox's user and returns its error; nil runs it as is. Every file that

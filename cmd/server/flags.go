@@ -49,6 +49,7 @@ type options struct {
 	changes     string // api.ChangesUndo, api.ChangesFacts or api.ChangesOff; empty: undo if the workspace is small
 	storeBytes  int64  // 0: a default
 	track       string // empty: workingDir
+	dirProblem  string // why workingDir is not the one that was given; set by prepare
 	journal     journal.Config
 	draft       llm.Config
 	model       *llm.Model // nil: drafts are merged by rules

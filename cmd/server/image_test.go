@@ -150,6 +150,42 @@ func TestImages(t *testing.T) {
 			whoAndWhere, "1000 0 /home/agent\n/home/agent\nwritten",
 		},
 		{
+			"a home link that leads nowhere", accounts + "ln -s var/home $1/home\n",
+			whoAndWhere + "; readlink -f ~", "1000 0 /home/agent\n/home/agent\nwritten\n/var/home/agent",
+		},
+		{
+			"a home that is a file", accounts + "echo >$1/home\n",
+			whoAndWhere, "1000 0 /tmp\n/tmp\nwritten",
+		},
+		{
+			"a workspace link that leads nowhere", "rmdir $1/workspace; ln -s /data/ws $1/workspace\n",
+			whoAndWhere + "; cd /workspace; pwd -P; stat -c %u .", "1000 0 /home/agent\n/home/agent\nwritten\n/data/ws\n1000",
+		},
+		{
+			"a link above the working directory that leads nowhere", "ln -s data/no $1/srv; mkdir $1/data\n" +
+				strings.Replace(leave, "/workspace", "/srv/app", 1),
+			"pwd; stat -c %u . ..", "/data/no/app\n1000\n0",
+		},
+		{
+			"a working directory that is the agent's file", accounts + "mkdir -p $1/home/agent; echo x >$1/home/agent/w; chown -R 1000 $1/home/agent\n" +
+				strings.Replace(leave, "/workspace", "/home/agent/w", 1),
+			"pwd; cat w; id -un", "/home/agent\nx\nagent",
+		},
+		{
+			"a working directory that is the agent's link to nothing", "mkdir -p $1/home/agent $1/etc; ln -s /etc/new $1/home/agent/w; chown -R -h 1000 $1/home/agent\n" +
+				strings.Replace(leave, "/workspace", "/home/agent/w", 1),
+			"pwd; ls /etc; readlink w", "/home/agent\n/etc/new",
+		},
+		{
+			"a working directory below the agent's link to root's", "mkdir -p $1/home/agent $1/etc; ln -s /etc $1/home/agent/w; chown -R -h 1000 $1/home/agent\n" +
+				strings.Replace(leave, "/workspace", "/home/agent/w/new", 1),
+			"pwd; ls /etc", "/home/agent",
+		},
+		{
+			"a working directory that is a circle", "ln -s loop $1/loop\n" + strings.Replace(leave, "/workspace", "/loop", 1),
+			"pwd", "/home/agent",
+		},
+		{
 			"mounts inside", `mkdir "$1/workspace/the irs" $1/theirs; touch $1/theirs/x $1/workspace/mine $1/workspace/file
 				mount --bind $1/theirs "$1/workspace/the irs"; mount --bind $1/theirs/x $1/workspace/file
 			`,

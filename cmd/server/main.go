@@ -127,7 +127,7 @@ func runServer(ctx context.Context, args, env []string, stderr io.Writer) error 
 	var user *identity.User
 	if last != nil { // the agent may have changed the files that prepare looks at since
 		user = last.User
-		makeAgain(opts.workingDir, user, logger)
+		useDir(opts, user, logger)
 	} else if user, err = prepare(opts, logger); err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ func serverConfig(opts *options, exec *executor.Executor, user *identity.User) s
 	return server.Config{
 		Executor: exec, MCP: exec, Ports: exec, Clients: exec, Workspace: exec.Workspace(), As: exec.As,
 		Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName,
-		TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir, User: user.Username(), Owner: owner,
+		TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir, DirProblem: opts.dirProblem, User: user.Username(), Owner: owner,
 		Version: version(), TempDir: opts.stateDir,
 		MaxBody:    portion(10),
 		MaxActions: max(256, opts.maxSessions+64), // so that all sessions can work

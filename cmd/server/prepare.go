@@ -15,31 +15,31 @@ import (
 
 // prepare makes the working directory and finds, or makes, the user that
 // commands run as; nil means the user of this program.
-func prepare(opts *options, logger *slog.Logger) (*identity.User, error) {
+func prepare(opts *options, logger *slog.Logger) (account *identity.User, err error) {
+	made, _ := identity.MakeDir(opts.workingDir, 0o775) // the reference makes it with umask 002; useDir says why it is missing
+	defer func() {
+		if err == nil {
+			useDir(opts, account, logger)
+		}
+	}()
 	if os.Geteuid() != 0 || opts.username == "" {
 		if opts.username != "" && opts.username != opts.selfName {
 			logger.Warn("commands run as the user of this program: only root can run them as another",
 				slog.String("username", opts.username))
 		}
-		_, err := makeDir(opts.workingDir)
-		return nil, err
+		return nil, nil //nolint:nilnil // see above
 	}
 	if opts.username == "root" {
-		_, err := makeDir(opts.workingDir)
-		return nil, err
+		return nil, nil //nolint:nilnil // see above
 	}
 	if strings.Trim(opts.username, "+-0123456789") == "" {
 		return nil, usagef("--username %s is a number: give the name of an account, and its id with --user-id", opts.username)
-	}
-	made, err := makeDir(opts.workingDir)
-	if err != nil {
-		return nil, err
 	}
 	// The owner of a mounted directory, or of one below a mount, is a user outside of
 	// the sandbox. Root does not count, since engines make the directories that they
 	// mount as root.
 	owner, _, mountErr := identity.MountOwner(opts.workingDir)
-	account, err := accountFor(opts, owner, logger)
+	account, err = accountFor(opts, owner, logger)
 	switch {
 	case err != nil:
 		return nil, err
@@ -101,21 +101,32 @@ func notRoot(name string) error {
 	return fmt.Errorf("the account %q has the user id of root: commands run as root with --username root only", name)
 }
 
-// makeAgain makes the working directory where the agent removed it, with the rights of the
-// user: the agent can only remove what the user can make. Without it no shell starts.
-func makeAgain(dir string, user *identity.User, logger *slog.Logger) {
-	if err := user.Do(func() error { _, err := makeDir(dir); return err }); err != nil {
-		logger.Warn("the working directory is missing", slog.Any("error", err))
+// useDir makes the working directory where the agent removed it, with the rights of the user: the agent can only
+// remove what the user can make. Where it can be no directory, as an agent or an image can bring about, commands begin
+// in another one, which the log and the status say: the sandbox would never start again.
+func useDir(opts *options, user *identity.User, logger *slog.Logger) {
+	enter := func(dir string) error {
+		return user.Do(func() error { _, err := os.Stat(dir + "/."); return err })
 	}
-}
-
-// makeDir makes the directory and those above it, and reports whether dir was not there
-// before.
-func makeDir(dir string) (made bool, err error) {
-	_, err = os.Lstat(dir)
-	made = errors.Is(err, fs.ErrNotExist)
-	if err := os.MkdirAll(dir, 0o775); err != nil { //nolint:gosec // the reference makes it with umask 002
-		return false, fmt.Errorf("making the working directory: %w", err)
+	given := opts.workingDir
+	err := enter(given)
+	if errors.Is(err, fs.ErrNotExist) {
+		_ = user.Do(func() error { return os.MkdirAll(given, 0o775) }) //nolint:gosec // as above
+		err = enter(given)
 	}
-	return made, nil
+	if err == nil {
+		return
+	}
+	others := []string{os.TempDir(), "/"}
+	if user != nil {
+		others = append([]string{user.Home}, others...)
+	}
+	for _, dir := range others {
+		if enter(dir) == nil {
+			opts.workingDir = dir
+			break
+		}
+	}
+	opts.dirProblem = fmt.Sprintf("commands cannot use %s (%v), and begin in %s", given, errors.Unwrap(err), opts.workingDir)
+	logger.Warn("the working directory is another one", slog.String("problem", opts.dirProblem))
 }

@@ -133,3 +133,19 @@ func TestNoShell(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestWorkingDirIsFile: where the working directory can be none, commands begin in another one, which the status says.
+func TestWorkingDirIsFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	testhelp.WriteFile(t, file, "", 0o600)
+	c, _, _ := serveForTest(t, "--working-dir", file)
+	life, err := c.Status(t.Context())
+	if err != nil || !strings.Contains(life.DirProblem, file+" (not a directory)") {
+		t.Errorf("got %+v, %v", life, err)
+	}
+	o, err := c.Do(t.Context(), api.Request{Action: api.RunAction{Command: "pwd"}})
+	if run, ok := o.(api.RunObservation); err != nil || !ok || !strings.HasSuffix(life.DirProblem, "begin in "+run.Content) {
+		t.Errorf("got %+v, %v; %s", o, err, life.DirProblem)
+	}
+}

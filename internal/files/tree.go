@@ -357,8 +357,15 @@ func (r *Removal) unlink(dir *os.File, name string) (full bool, err error) {
 	return false, r.count(err)
 }
 
-// MakeDirs makes a directory and all above it that are missing, and returns those that it made, outermost first.
-func MakeDirs(dir string) (made []string, err error) {
+// MakeDirs makes a directory and all above it that are missing, also where links lead nowhere, and returns those that
+// it made, outermost first.
+func MakeDirs(dir string) (made []string, err error) { return makeDirs(dir, 0) }
+
+// makeDirs is MakeDirs behind so many links.
+func makeDirs(dir string, links int) (made []string, err error) {
+	if links > 40 { // the kernel follows so many
+		return nil, unix.ELOOP
+	}
 	var gaps []string
 	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)
@@ -370,6 +377,15 @@ func MakeDirs(dir string) (made []string, err error) {
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
+		}
+		if target, err := os.Readlink(at); err == nil {
+			if !filepath.IsAbs(target) {
+				target = filepath.Dir(at) + "/" + target
+			}
+			if made, err = makeDirs(target, links+1); err != nil {
+				return made, err
+			}
+			break
 		}
 		gaps = append(gaps, at)
 	}

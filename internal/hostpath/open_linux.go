@@ -1,6 +1,7 @@
 package hostpath
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -22,6 +23,26 @@ func Open(name string, follow func(Link) error) (*File, error) {
 	}
 	defer func() { _ = unix.Close(root) }()
 	return openBelow(root, name, follow, true)
+}
+
+// MakeDir opens the directory at an absolute path as Open does, and makes what is missing of it with a mode, also where
+// links lead nowhere. made says that it was missing itself.
+func MakeDir(name string, mode uint32, follow func(Link) error) (dir *File, made bool, err error) {
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, false, &fs.PathError{Op: "open", Path: "/", Err: err}
+	}
+	defer func() { _ = unix.Close(root) }()
+	w := &walk{name: name, root: root, fd: -1, proc: true, mode: mode}
+	dir, err = w.open(follow)
+	if err != nil {
+		return nil, false, err
+	}
+	if info, err := dir.Stat(); err != nil || !info.IsDir() {
+		_ = dir.Close()
+		return nil, false, &fs.PathError{Op: "mkdir", Path: name, Err: cmp.Or(err, error(unix.ENOTDIR))}
+	}
+	return dir, w.made, nil
 }
 
 // OpenIn is Open for a process whose root directory is root: links lead to
@@ -56,19 +77,25 @@ type walk struct {
 	above []id   // the directories of path, without its last element
 	links int
 	proc  bool // follow the kernel's own links in /proc
+
+	mode uint32 // of directories that are made; 0: none are
+	made bool   // the last step made its directory
 }
 
 // openBelow walks to name, one element after another.
 func openBelow(root int, name string, follow func(Link) error, proc bool) (*File, error) {
-	if !strings.HasPrefix(name, "/") {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("the path is not absolute")}
+	return (&walk{name: name, root: root, fd: -1, proc: proc}).open(follow)
+}
+
+func (w *walk) open(follow func(Link) error) (*File, error) {
+	if !strings.HasPrefix(w.name, "/") {
+		return nil, &fs.PathError{Op: "open", Path: w.name, Err: errors.New("the path is not absolute")}
 	}
-	w := &walk{name: name, root: root, fd: -1, proc: proc}
 	defer w.close()
 	if err := w.restart(); err != nil {
 		return nil, err
 	}
-	for rest := name; rest != ""; {
+	for rest := w.name; rest != ""; {
 		var element string
 		element, rest, _ = strings.Cut(strings.TrimLeft(rest, "/"), "/")
 		target, err := w.step(element, follow)
@@ -136,6 +163,11 @@ func (w *walk) step(element string, follow func(Link) error) (target string, err
 		return fail(err)
 	}
 	fd, err := unix.Openat(w.fd, element, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if w.made = errors.Is(err, fs.ErrNotExist) && w.mode != 0; w.made {
+		if err = unix.Mkdirat(w.fd, element, w.mode); err == nil || errors.Is(err, fs.ErrExist) {
+			fd, err = unix.Openat(w.fd, element, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		}
+	}
 	if err != nil {
 		return fail(err)
 	}

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/actiond/actiond/internal/hostpath"
@@ -61,5 +64,48 @@ func TestPipe(t *testing.T) {
 	w.Close()
 	if data, err := io.ReadAll(file); err != nil || string(data) != "x" {
 		t.Errorf("got %q, %v", data, err)
+	}
+}
+
+// TestMakeDir makes what is missing, also behind links, but behind none that is refused.
+func TestMakeDir(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for name, tc := range map[string]struct {
+		real string
+		made bool
+		err  error
+	}{
+		"d":                {"d", false, nil},
+		"d/e/../f":         {"d/f", true, nil},
+		"new/deep":         {"new/deep", true, nil},
+		"g":                {"gone/far", true, nil},
+		"g/x":              {"gone/far/x", true, nil},
+		"back/x":           {"d/y/x", true, nil},
+		"file":             {"", false, syscall.ENOTDIR},
+		"file/x":           {"", false, syscall.ENOTDIR},
+		"loop":             {"", false, syscall.ELOOP},
+		"theirs/not-there": {"", false, refused},
+	} {
+		dir := tree(t, "d/", "file", "g -> gone/far", "back -> d/../d/y", "loop -> loop", "theirs -> nowhere")
+		f, made, err := hostpath.MakeDir(dir+"/"+name, 0o700, func(l hostpath.Link) error {
+			if strings.HasSuffix(l.Path, "/theirs") {
+				return refused
+			}
+			return nil
+		})
+		if made != tc.made || !errors.Is(err, tc.err) {
+			t.Errorf("%s: made %t, %v", name, made, err)
+		}
+		if err != nil {
+			continue
+		}
+		if f.Path() != filepath.Join(dir, tc.real) {
+			t.Errorf("%s: made %s", name, f.Path())
+		}
+		f.Close()
+		if info, err := os.Lstat(filepath.Join(dir, tc.real)); err != nil || !info.IsDir() {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
 	}
 }

@@ -22,7 +22,8 @@ import (
 // the group sudo and allowed to use it without a password where there is one,
 // a home made from /etc/skel. It edits the files of /etc itself, because
 // images without useradd have them too. Where they cannot be changed, or are
-// not there, it is Bare. It needs root.
+// not there, it is Bare. Its home is the directory for temporary files where it
+// cannot be made. It needs root.
 func Create(name string, uid int) (*User, error) {
 	if name == "" || strings.ContainsAny(name, ":\n/ ") {
 		return nil, fmt.Errorf("user name %q is not a word", name)
@@ -44,10 +45,12 @@ func Create(name string, uid int) (*User, error) {
 	if err := allowSudo(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if err := makeHome(home, uid); err != nil {
-		return nil, err
+	homeErr := makeHome(home, uid)
+	made, err := Lookup(name)
+	if err == nil && homeErr != nil {
+		made.Home = os.TempDir()
 	}
-	return Lookup(name)
+	return made, err
 }
 
 // Renumber gives an account of /etc/passwd another id, and its home to that id if
@@ -228,9 +231,8 @@ func replaceFile(path string, data []byte) error {
 // the sandbox. Root does not count, since engines make the directories that they
 // mount as root.
 func makeHome(home string, uid int) error {
-	_, err := os.Lstat(home)
-	made := errors.Is(err, fs.ErrNotExist)
-	if err := os.MkdirAll(home, 0o755); err != nil { //nolint:gosec // homes are 0755 on Debian
+	made, err := MakeDir(home, 0o755)
+	if err != nil {
 		return err
 	}
 	owner, mounted, err := MountOwner(home)

@@ -117,6 +117,16 @@ func mountAbove(path string, mounts map[string]bool) string {
 	return path
 }
 
+// MakeDir makes a directory and those above it, also the targets of links that
+// lead nowhere. It follows links as HandOver. made says that it was missing.
+func MakeDir(dir string, mode os.FileMode) (made bool, err error) {
+	opened, made, err := hostpath.MakeDir(dir, uint32(mode.Perm()), hostpath.OwnLinks)
+	if err != nil {
+		return false, err
+	}
+	return made, opened.Close()
+}
+
 // open opens a directory without following links of other users, and returns its
 // owner.
 func open(dir string) (opened *hostpath.File, owner int, err error) {

@@ -111,7 +111,7 @@ func (Agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (san
 		return sandbox.Status{}, err
 	}
 	s := sandbox.Status{
-		Busy: life.Busy, Claimed: life.Claimed, Since: time.Now(), UserID: life.UserID, TrustProblem: life.TrustProblem, NamesProblem: life.NamesProblem,
+		Busy: life.Busy, Claimed: life.Claimed, Since: time.Now(), UserID: life.UserID, TrustProblem: life.TrustProblem, NamesProblem: life.NamesProblem, DirProblem: life.DirProblem,
 	}
 	if life.IdleSince != nil {
 		s.Since = *life.IdleSince

@@ -41,8 +41,9 @@ says, and what protects the host from them differently from the defaults.`,
 			}
 			info := detailInfo{sandboxInfo: describe(s)}
 			info.detail(d)
-			if slices.Contains(platform.Modes, d.Network) {
-				info.TrustProblem = platform.TrustProblem(cmd.Context(), s)
+			trust, dir := platform.Problems(cmd.Context(), s)
+			if info.DirProblem = dir; slices.Contains(platform.Modes, d.Network) {
+				info.TrustProblem = trust
 			}
 			list = append(list, info)
 			return nil
@@ -68,6 +69,7 @@ type detailInfo struct {
 	ExitCode     *int        `json:"exit_code,omitempty"`
 	OutOfMemory  bool        `json:"out_of_memory"`
 	WorkDir      string      `json:"working_dir"`
+	DirProblem   string      `json:"working_dir_problem,omitempty"`
 	Network      string      `json:"network,omitempty"`
 	TrustProblem string      `json:"trust_problem,omitempty"`
 	Names        string      `json:"names,omitempty"`
@@ -146,6 +148,7 @@ func (l detailList) Table() [][]string {
 		add("pool", i.Pool)
 		add("user", i.User)
 		add("working dir", i.WorkDir)
+		add("", i.DirProblem)
 		add("network", strings.TrimSpace(i.Network+" "+strings.Join(i.Addresses, " ")))
 		add("certificates", i.TrustProblem)
 		add("names", i.Names)

@@ -206,21 +206,21 @@ func AskHow(ctx context.Context, driver sandbox.Driver, all []*sandbox.Sandbox) 
 	group.Wait()
 }
 
-// TrustProblem returns why programs in a sandbox may not trust hosts with secrets, "" where they do or
-// its server does not tell.
-func TrustProblem(ctx context.Context, s *sandbox.Sandbox) string {
+// Problems returns what the server of a sandbox reports that is not as it was asked for, without its terminal's
+// control characters; nothing where it does not tell.
+func Problems(ctx context.Context, s *sandbox.Sandbox) (trust, dir string) {
 	if !slices.Contains([]sandbox.State{sandbox.Ready, sandbox.Idle, sandbox.Busy}, s.State) || s.Pool != "" {
-		return ""
+		return "", ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	key, err := s.Key()
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	status, err := agent.Agent{}.Status(ctx, s.Dial, key)
 	if err != nil {
-		return ""
+		return "", ""
 	}
-	return output.Clean(status.TrustProblem)
+	return output.Clean(status.TrustProblem), output.Clean(status.DirProblem)
 }
