@@ -530,12 +530,15 @@ func (d *decoding) take(name string) (wrong wrongMember, ok bool) {
 // check returns an error for a missing member, an unknown one, or the first with a wrong
 // value.
 func (d *decoding) check() error {
+	unknown := d.unknown()
 	for _, name := range slices.Concat(d.shape.required, d.shape.nulls) {
-		if _, ok := d.sent[name]; !ok {
+		if _, ok := d.sent[name]; !ok && len(unknown) > 0 { // perhaps a misspelt one
+			return fmt.Errorf("%s %q is missing, and %s is unknown; allowed are %s", d.label, name, Excerpt(slices.Min(unknown)), d.shape.allowed())
+		} else if !ok {
 			return fmt.Errorf("%s %q is missing; allowed are %s", d.label, name, d.shape.allowed())
 		}
 	}
-	if unknown := d.unknown(); len(unknown) > 0 {
+	if len(unknown) > 0 {
 		return fmt.Errorf("%s %s is unknown; allowed are %s", d.label, Excerpt(slices.Min(unknown)), d.shape.allowed())
 	}
 	if len(d.wrong) > 0 {

@@ -313,6 +313,7 @@ var refused = []struct {
 	{"args of a wrong type", `{"action":{"action":"run","args":"ls"}}`, 400, `action "run": "args" must be an object, got the string "ls"`},
 	{"args are null", `{"action":{"action":"run","args":null}}`, 400, `"args" must be an object, got null`},
 	{"no args", `{"action":{"action":"run"}}`, 400, `argument "command" is missing; allowed are command (required), is_input, blocking, is_static, cwd, hidden, reset, return_on_input, dialect, thought, security_risk, confirmation_state`},
+	{"misspelt argument", `{"action":{"action":"run","args":{"comand":"x"}}}`, 400, `action "run": argument "command" is missing, and "comand" is unknown; allowed are command (required)`},
 	{"unknown argument", `{"action":{"action":"run","args":{"command":"x","bogus":1}}}`, 400, `action "run": argument "bogus" is unknown; allowed are command (required), is_input`},
 	{"unknown argument beside a wrong one", `{"action":{"action":"run","args":{"command":5,"bogus":1}}}`, 400, `"bogus" is unknown`},
 	{"argument of another action", `{"action":{"action":"edit","args":{"path":"/a","view_range":[1,2]}}}`, 400, `action "edit": argument "view_range" is unknown`},

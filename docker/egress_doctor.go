@@ -128,7 +128,7 @@ func (s *stateDir) loadHost() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	addrs = slices.DeleteFunc(addrs, netip.Addr.IsLoopback)
+	addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return a.IsLoopback() || a.IsLinkLocalUnicast() && a.Is6() }) // each container has one of the latter
 	texts := make([]string, len(addrs))
 	for i, a := range addrs {
 		texts[i] = a.String()

@@ -59,8 +59,8 @@ func pullProgress(tell func(status string, done, total int64)) func(jsonmessage.
 // or the sandbox ends.
 func (h *Host) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOptions, stdout, stderr io.Writer) error {
 	options := container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: o.Follow, Timestamps: o.Timestamps}
-	if o.Tail > 0 {
-		options.Tail = fmt.Sprint(o.Tail)
+	if o.Tail != nil {
+		options.Tail = fmt.Sprint(*o.Tail)
 	}
 	if !o.Since.IsZero() {
 		options.Since = o.Since.Format(time.RFC3339Nano)

@@ -118,7 +118,7 @@ func TestParsePolicyRefuses(t *testing.T) {
 		`{"mode":"public","deny":["*example.com"]}`:                            "neither a host name",
 		`{"mode":"public","deny":["*.*.example"]}`:                             "neither a host name",
 		`{"mode":"public","deny":["a.example:http"]}`:                          "from 1 to 65535",
-		`{"mode":"public","deny":["http://a.example"]}`:                        "from 1 to 65535",
+		`{"mode":"public","deny":["http://a.example"]}`:                        "write its host alone",
 		`{"mode":"public","deny":["0x7f.1"]}`:                                  "neither a host name",
 		`{"mode":"public","deny":["user@a.example"]}`:                          "neither a host name",
 		`{"mode":"public","deny":["[a.example]:80"]}`:                          "neither a host name",

@@ -133,6 +133,9 @@ func parseRule(text string) (r Rule, err error) {
 	if len(text) > maxRule {
 		return Rule{}, fmt.Errorf("it is longer than %d bytes", maxRule)
 	}
+	if scheme, _, isURL := strings.Cut(text, "://"); isURL {
+		return Rule{}, fmt.Errorf("it is a URL: write its host alone, with :PORT for one port, without %.20s:// and a path", scheme)
+	}
 	host, port, hasPort := cutPort(text)
 	if hasPort {
 		if r.port, err = parsePort(port); err != nil {

@@ -254,7 +254,7 @@ func TestDockerStreams(t *testing.T) {
 	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Name: "streams"})
 	testhelp.Eventually(t, func() bool { // the engine writes them down behind the answers
 		var logs bytes.Buffer
-		err := h.Logs(ctx, s, sandbox.LogOptions{Tail: 5}, &logs, &logs)
+		err := h.Logs(ctx, s, sandbox.LogOptions{Tail: new(5)}, &logs, &logs)
 		return err == nil && strings.Contains(logs.String(), "serving")
 	}, "the logs say that the server is serving")
 	err := h.Stats(ctx, s, false, func(st sandbox.Stats) error {

@@ -182,8 +182,8 @@ func (d *Driver) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOpti
 		return err
 	}
 	options := &corev1.PodLogOptions{Container: containerName, Follow: o.Follow, Timestamps: o.Timestamps}
-	if o.Tail > 0 {
-		options.TailLines = new(int64(o.Tail))
+	if o.Tail != nil {
+		options.TailLines = new(int64(*o.Tail))
 	}
 	if !o.Since.IsZero() {
 		options.SinceTime = &metav1.Time{Time: o.Since}

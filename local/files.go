@@ -98,8 +98,8 @@ func (d *Driver) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOpti
 		return fmt.Errorf("reading the log of sandbox %s: %w", s.ID, err)
 	}
 	defer func() { _ = file.Close() }()
-	if o.Tail > 0 {
-		if err := seekLines(file, o.Tail); err != nil {
+	if o.Tail != nil {
+		if err := seekLines(file, *o.Tail); err != nil {
 			return fmt.Errorf("reading the log of sandbox %s: %w", s.ID, err)
 		}
 	}

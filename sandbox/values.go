@@ -29,7 +29,7 @@ type FileInfo struct {
 // LogOptions select lines of a server's log.
 type LogOptions struct {
 	Follow     bool
-	Tail       int       // the last so many lines; 0: all
+	Tail       *int      // the last so many lines; nil: all
 	Since      time.Time // zero: from the start
 	Timestamps bool
 }

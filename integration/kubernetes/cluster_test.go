@@ -632,6 +632,10 @@ func (c *cluster) awaitNode() error {
 func (c *cluster) stop() error {
 	var errs []error
 	if c.api != nil && !controlOnly {
+		if controllers := c.named["controllers"]; controllers != nil { // they would replace the Pods of Deployments
+			_ = controllers.Process.Kill()
+			_ = controllers.Wait()
+		}
 		now := int64(0)
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()

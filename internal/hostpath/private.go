@@ -65,7 +65,7 @@ func checkUnused(root *os.Root) error {
 	}
 	for _, entry := range entries {
 		if info, err := entry.Info(); err == nil && info.Mode().Type() != fs.ModeSymlink && info.Mode().Perm()&0o077 != 0 {
-			return fmt.Errorf("other users may use %s in it", entry.Name())
+			return fmt.Errorf("other users may use %s in it; if only you did, 'chmod -R go= %s' closes it", entry.Name(), root.Name())
 		}
 	}
 	return nil

@@ -351,7 +351,7 @@ func testLogs(t *testing.T, d sandbox.Driver, spec sandbox.Spec) {
 	}
 	s := create(t, d, spec)
 	var logs bytes.Buffer
-	if err := logger.Logs(t.Context(), s, sandbox.LogOptions{Tail: 10}, &logs, &logs); err != nil || logs.Len() == 0 {
+	if err := logger.Logs(t.Context(), s, sandbox.LogOptions{Tail: new(10)}, &logs, &logs); err != nil || logs.Len() == 0 {
 		t.Errorf("Logs: %q, %v", logs.String(), err)
 	}
 }

@@ -279,7 +279,7 @@ func (a *attempt) decide(ctx context.Context, succeeded bool) (keep, decided boo
 		}
 	}()
 	for {
-		_, _ = fmt.Fprint(a.p.Stderr, "keep or discard? [k/d] ")
+		_, _ = fmt.Fprint(a.p.Stderr, "[k]eep or [d]iscard what it changed? ")
 		select {
 		case <-ctx.Done():
 			_, _ = fmt.Fprintln(a.p.Stderr)

@@ -39,7 +39,7 @@ func TestAttemptCommand(t *testing.T) {
 		{"attempt box --keep-if-succeeds -- true", "0", 0, "out\n", changes + "kept\n", "keep"},
 		{"attempt --keep-if-succeeds box -- false", "3", 3, "out\n", changes + "discarded\n", "discard"},
 		{"attempt --keep box", "", 0, "", "", "keep"},
-		{"attempt box --discard", "", 0, "CHANGE    PATH\ndeleted   a\n", "'runtimectl restore box s8' takes this back\n", "discard"},
+		{"attempt box --discard", "", 0, "CHANGE    PATH\ndeleted   a\n", "'runtimectl restore box s8' takes this back, as another undo does\n", "discard"},
 		{"attempt box", "", 0, "ATTEMPT   BEFORE   BEGAN\nx         s8       2026-01-02\n", "", ""},
 	} {
 		f.answer("POST /v1/attempts", attemptAnswer(tt.exit))
@@ -128,7 +128,7 @@ func TestAttemptOnTerminal(t *testing.T) {
 		f.take("")
 		y := m.onTerminal("attempt", "box", "--", "false")
 		y.shows("created  a")
-		y.shows("[k/d] ")
+		y.shows("[k]eep or [d]iscard")
 		y.types(answer)
 		if want == "" {
 			y.shows("the attempt is open: ")

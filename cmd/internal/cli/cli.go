@@ -8,15 +8,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
@@ -69,7 +72,11 @@ func errorText(err error) string {
 	if unreachable, ok := errors.AsType[*sandbox.UnreachableError](err); ok {
 		return unreachable.Error()
 	}
-	return err.Error()
+	text := err.Error()
+	if failed, ok := errors.AsType[*client.StatusError](err); ok && failed.Detail != "" { // the status is for programs
+		text = strings.Replace(text, fmt.Sprintf("%d %s: ", failed.Status, http.StatusText(failed.Status)), "", 1)
+	}
+	return text
 }
 
 // endSignals ask this program to end.

@@ -132,8 +132,16 @@ func TestCommandLine(t *testing.T) {
 				"Run 'runtimectl --help' for usage.\n",
 		},
 		{
+			args: "login a", code: 2,
+			stderr: "runtimectl: there is no command \"login\": it has no accounts; 'docker login' is for the engine's registries\nRun 'runtimectl --help' for usage.\n",
+		},
+		{
+			args: "cp -r -a x y", code: 2, // as without the flags
+			stderr: "runtimectl: neither \"x\" nor \"y\" is in a sandbox: write SANDBOX:PATH\nRun 'runtimectl cp --help' for usage.\n",
+		},
+		{
 			args: "completion tcsh", code: 2,
-			stderr: "runtimectl: there is no command \"tcsh\"; did you mean bash or fish or zsh?\nRun 'runtimectl completion --help' for usage.\n",
+			stderr: "runtimectl: there is no command \"tcsh\"; did you mean bash or zsh or fish?\nRun 'runtimectl completion --help' for usage.\n",
 		},
 		{
 			args: "help exce", code: 2,

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -37,6 +38,7 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 	var pool string
 	flags := platform.AddSpec(c)
 	p.AddPool(c, &pool)
+	format := output.AddFormat(c, "table", "json", "yaml")
 	p.AddServer(c)
 	p.AddCreation(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -49,6 +51,9 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 			return command.Usage(cmd, err)
 		}
 		return p.Make(cmd.Context(), spec, pool, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			if format.Value != "table" {
+				return p.Print(format, sandboxList{describe(s)})
+			}
 			_, err := fmt.Fprintln(p.Stdout, s.ID)
 			return err
 		})

@@ -16,6 +16,11 @@ import (
 // dockerHints are commands for words of docker, kubectl and others that mean something
 // else here, or nothing.
 var dockerHints = map[string]string{
+	"upload":   "use 'runtimectl cp FILE SANDBOX:PATH'",
+	"download": "use 'runtimectl cp SANDBOX:PATH FILE'",
+	"system":   "'runtimectl doctor' says what this host has and lacks, 'runtimectl prune' removes what is left over",
+	"config":   "it has no configuration file: --on, --state-dir and the variables ACTIOND_ON and ACTIOND_STATE_DIR choose the sandboxes",
+	"login":    "it has no accounts; 'docker login' is for the engine's registries",
 	"delete":   "use 'runtimectl rm'",
 	"destroy":  "use 'runtimectl rm'",
 	"remove":   "use 'runtimectl rm'",
@@ -66,6 +71,9 @@ func addDockerAliases(root *cobra.Command) {
 			c.Aliases = append(c.Aliases, "attach")
 		case "rm":
 			addWithoutEffect(c, "force", "f", "sandboxes that run are removed as well")
+		case "cp":
+			addWithoutEffect(c, "recursive", "r", "directories are copied with all that is in them in any case")
+			addWithoutEffect(c, "archive", "a", "owners are those of the destination in any case")
 		case "run":
 			addWithoutEffect(c, "rm", "", "its sandbox is removed in any case")
 		case "ls":

@@ -161,6 +161,9 @@ func TestStopAndStart(t *testing.T) {
 	if got := m.ok("logs", "box"); strings.Count(got, "msg=serving") != 2 {
 		t.Errorf("logs: %s\nwant two starts", got)
 	}
+	if got := m.ok("logs", "--tail", "0", "box"); got != "" {
+		t.Errorf("without lines: %q", got)
+	}
 	if got := m.ok("logs", "--tail", "1", "box"); strings.Count(got, "\n") != 1 {
 		t.Errorf("logs --tail 1: %q", got)
 	}

@@ -64,7 +64,7 @@ func TestReplacedOnKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing := "runtimectl: --on kubernetes needs the program runtimectl-kubernetes, which is neither in " + alone +
-		" nor in PATH: build it with 'make build-kubernetes'\n"
+		" nor in PATH: it is in the release beside runtimectl, and 'make build-kubernetes' builds it\n"
 	for _, tt := range []struct {
 		name, dir, path, on, args string
 		program                   string // that runs, none if empty

@@ -115,7 +115,9 @@ func TestLocalLife(t *testing.T) {
 func TestExec(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)
-	m.ok("create", "--name", "box")
+	if got := m.ok("create", "--name", "box", "--output", "json"); !strings.Contains(got, `"name": "box"`) {
+		t.Errorf("create prints %s", got)
+	}
 	tests := []struct {
 		name   string
 		args   []string
@@ -130,6 +132,7 @@ func TestExec(t *testing.T) {
 		{name: "more than is kept", args: []string{"box", "head", "-c", "30000000", "/dev/zero"}, stdout: strings.Repeat("\x00", 30000000)},
 		{name: "no output", args: []string{"box", "--", "true"}},
 		{name: "words mean nothing to the shell", args: []string{"box", "--", "printf", "%s|", "a b", "$HOME", "'", "*", ";", "~", "A=b"}, stdout: "a b|$HOME|'|*|;|~|A=b|"},
+		{name: "a line in one word", args: []string{"box", "--", "ls -la"}, code: 127, stderr: "note: no shell splits this one word; write: sh -c 'ls -la'\n"},
 		{name: "nor does the first", args: []string{"box", "--", "A=b"}, code: 127},
 		{name: "its own exit code", args: []string{"box", "--", "sh", "-c", "exit 42"}, code: 42},
 		{name: "a signal", args: []string{"box", "--", "sh", "-c", "kill -9 $$"}, code: 137},
@@ -142,8 +145,8 @@ func TestExec(t *testing.T) {
 		{name: "variable", args: []string{"-e", "A=b c", "box", "--", "sh", "-c", "echo $A"}, stdout: "b c\n"},
 		{name: "timeout", args: []string{"--timeout", "4s", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command timed out after 4s\n"},
 		{name: "no time to start", args: []string{"--timeout", "1us", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command timed out after 1µs\n"},
-		{name: "as another user", args: []string{"--user", "4242", "box", "--", "id"}, code: 125, stderr: "runtimectl: 400 Bad Request: action \"exec\": argument \"user\": this sandbox was not created with --allow-root, so all programs run as its own user\n"},
-		{name: "as no user", args: []string{"--user", "no-such-user", "box", "--", "id"}, code: 125, stderr: "runtimectl: 422 Unprocessable Entity: action \"exec\": argument \"user\": this sandbox has no user \"no-such-user\"\n"},
+		{name: "as another user", args: []string{"--user", "4242", "box", "--", "id"}, code: 125, stderr: "runtimectl: action \"exec\": argument \"user\": this sandbox was not created with --allow-root, so all programs run as its own user\n"},
+		{name: "as no user", args: []string{"--user", "no-such-user", "box", "--", "id"}, code: 125, stderr: "runtimectl: action \"exec\": argument \"user\": this sandbox has no user \"no-such-user\"\n"},
 		{name: "as oneself", args: []string{"--user", strconv.Itoa(os.Geteuid()), "-w", "/", "box", "--", "sh", "-c", "id -u; pwd"}, stdout: fmt.Sprintf("%d\n/\n", os.Geteuid())},
 		{name: "no sandbox", args: []string{"nope", "--", "true"}, code: 125, stderr: "runtimectl: \"nope\": no such sandbox\n"},
 	}

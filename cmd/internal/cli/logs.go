@@ -12,6 +12,7 @@ import (
 func (p *program) logs() *cobra.Command {
 	var o sandbox.LogOptions
 	var since time.Duration
+	var tail int
 	c := &cobra.Command{
 		Use:   "logs [flags] SANDBOX",
 		Short: "Show the log of a sandbox's server",
@@ -24,10 +25,13 @@ commands print is not in it; 'exec' and 'sh' show that.`,
 	}
 	flags := c.Flags()
 	flags.BoolVarP(&o.Follow, "follow", "f", false, "go on until the sandbox ends")
-	flags.IntVarP(&o.Tail, "tail", "n", 0, "show the last `N` lines only (default: all)")
+	flags.IntVarP(&tail, "tail", "n", 0, "show the last `N` lines only, 0 for none (default: all)")
 	command.AddDuration(flags, &since, "since", "", 0, "show what is not older than this, such as 10m")
 	flags.BoolVarP(&o.Timestamps, "timestamps", "t", false, "begin each line with the engine's time")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if flags.Changed("tail") {
+			o.Tail = &tail
+		}
 		if since > 0 {
 			o.Since = time.Now().Add(-since)
 		}

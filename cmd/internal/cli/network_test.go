@@ -18,6 +18,8 @@ func TestNetworkUsage(t *testing.T) {
 	testhelp.WriteFile(t, policy, "mode: allowlist\nallow:\n- 0x7f.1\n", 0o600)
 	for args, want := range map[string]string{
 		"create --allow 0x7f.1 debian":                       `--allow: rule "0x7f.1"`,
+		"create --deny https://a.example/x debian":           "write its host alone, with :PORT for one port, without https:// and a path",
+		"network --remove http://a.example box":              "it is a URL",
 		"create --deny a@b debian":                           `--deny: rule "a@b"`,
 		"create --allow * debian":                            `rule "*"`,
 		"create --network bridge --allow a.example debian":   "--network bridge has no policy",

@@ -21,6 +21,14 @@ func actionEnd(o api.Observation) error {
 		ended = programEnd(o, late)
 	case api.RunObservation:
 		ended = runEnd(o)
+	case api.ErrorObservation:
+		ended = fmt.Errorf("the action failed: %s", output.Clean(o.Content))
+		if outcome == api.OutcomeUnknown { // what it printed is shown as lines
+			why, printed, _ := strings.Cut(o.Content, "What it printed:\n")
+			if ended = errors.New(output.Clean(strings.TrimRight(why, ". "))); printed != "" {
+				ended = errors.New(ended.Error() + output.LastLines(printed))
+			}
+		}
 	default:
 		ended = fmt.Errorf("the action failed: %s", output.Clean(api.Content(o)))
 	}

@@ -55,6 +55,15 @@ func TestActionEnd(t *testing.T) {
 	}
 }
 
+// What an action with an unknown result printed is shown in lines.
+func TestActionEndUnknown(t *testing.T) {
+	t.Parallel()
+	got := actionEnd(api.ErrorObservation{Content: "the result is unknown: it began. What it printed:\nbegun\nhalf", Outcome: api.OutcomeUnknown})
+	if want := "the result is unknown: it began; its last words:\n  begun\n  half"; got == nil || got.Error() != want {
+		t.Errorf("got %v, want %q", got, want)
+	}
+}
+
 // A failure names its reason, whatever the kind of the action.
 func TestActionEndReason(t *testing.T) {
 	t.Parallel()

@@ -98,7 +98,7 @@ func (p *program) printRestored(format *output.Format, name string, r *api.Resto
 	case r.DryRun:
 		say("nothing was changed: this was a dry run")
 	case r.Before != "":
-		say("'runtimectl restore %s %s' takes this back", word(name), output.Clean(r.Before))
+		say("'runtimectl restore %s %s' takes this back, as another undo does", word(name), output.Clean(r.Before))
 	}
 	if len(r.Living) > 0 && !r.DryRun {
 		say("%s of the agent went on, and may have replaced files open: %s", count(len(r.Living), "process", "processes"), strings.Trim(fmt.Sprint(r.Living), "[]"))

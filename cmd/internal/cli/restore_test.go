@@ -19,7 +19,7 @@ func TestRestoreCommands(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)
 	const made = "CHANGE    PATH\ncreated   a/b\n"
-	const back = "'runtimectl restore box s8' takes this back\n"
+	const back = "'runtimectl restore box s8' takes this back, as another undo does\n"
 	file := `{"op":"created","path":"a/b"}`
 	f := m.serve(map[string]string{"POST /v1/restore": restoredJSON("", file)})
 	for _, tt := range []struct {

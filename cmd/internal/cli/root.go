@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,16 +19,17 @@ import (
 // library adds completion and help.
 func (p *program) commands() []commandGroup {
 	return []commandGroup{
-		{"Make and remove sandboxes", []*cobra.Command{
-			p.runCommand(), p.create(), p.rm(), p.stop(), p.kill(), p.start(), p.pause(), p.resume(), p.renew(),
+		{"Begin with", []*cobra.Command{p.create(), p.exec(), p.sh(), p.cp(), p.ls(), p.rm()}},
+		{"Make and end sandboxes", []*cobra.Command{
+			p.runCommand(), p.stop(), p.start(), p.pause(), p.resume(), p.renew(), p.kill(),
 		}},
 		{"Work in a sandbox", []*cobra.Command{
-			p.exec(), p.sh(), p.cp(), p.cat(), p.edit(), p.portForward(), p.act(), p.action(), p.tool(), p.mcp(),
+			p.cat(), p.edit(), p.act(), p.action(), p.tool(), p.mcp(), p.portForward(),
 		}},
 		{"Look at changes, and take them back", []*cobra.Command{
 			p.changes(), p.diff(), p.undo(), p.checkpoint(), p.restore(), p.attempt(), p.bisect(),
 		}},
-		{"Look at sandboxes", []*cobra.Command{p.ls(), p.inspect(), p.network(), p.url(), p.logs(), p.ports(), p.stats(), p.events()}},
+		{"Look at sandboxes", []*cobra.Command{p.inspect(), p.network(), p.url(), p.logs(), p.ports(), p.stats(), p.events()}},
 		{"Operate a host or cluster", []*cobra.Command{p.serve(), p.pool(), p.prune(), p.upgrade()}},
 		{setUp, []*cobra.Command{p.doctor(), p.demo(), p.image(), p.manifests(), p.version()}},
 	}
@@ -60,7 +62,11 @@ func (p *program) execute(ctx context.Context, args []string) (*cobra.Command, e
 	return called, err
 }
 
+// inOrder lets help show commands in the order of the table.
+var inOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false })
+
 func (p *program) root() *cobra.Command {
+	inOrder()
 	root := &cobra.Command{
 		Use:   "runtimectl",
 		Short: "Drive the sandboxes in which agents act",
@@ -68,6 +74,10 @@ func (p *program) root() *cobra.Command {
 
 'runtimectl demo' shows what a sandbox does: it plays a short session against a
 real server.`,
+		Example: `  runtimectl create --name build debian:bookworm
+  runtimectl exec build -- sh -c 'echo hello >greeting'
+  runtimectl cp build:greeting .
+  runtimectl rm build`,
 		Version:       p.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,

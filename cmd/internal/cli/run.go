@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/internal/shellquote"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -88,6 +90,9 @@ func (p *program) performHinted(
 	ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool,
 ) error {
 	err := p.perform(ctx, s, words, opts, input)
+	if failed, ok := errors.AsType[*command.ExitError](err); ok && failed.Code == command.ExitAbsent && len(words) == 1 && strings.ContainsAny(words[0], " \t\n") {
+		_, _ = fmt.Fprintf(p.Stderr, "note: no shell splits this one word; write: sh -c %s\n", shellquote.Word(words[0]))
+	}
 	if failed, ok := errors.AsType[*command.ExitError](err); ok && failed.Code < command.ExitTimeout && opts.user == "" { // it ran, and ended by itself
 		p.HintRoot(s, failed.Said)
 	}

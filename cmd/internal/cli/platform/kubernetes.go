@@ -62,7 +62,7 @@ func (p *Platform) findKubernetes() (string, error) {
 			return found, nil
 		}
 	}
-	return "", fmt.Errorf("--on kubernetes needs the program %s, which is neither in %s nor in PATH: build it with 'make build-kubernetes'",
+	return "", fmt.Errorf("--on kubernetes needs the program %s, which is neither in %s nor in PATH: it is in the release beside runtimectl, and 'make build-kubernetes' builds it",
 		kubernetesProgram, filepath.Dir(program))
 }
 

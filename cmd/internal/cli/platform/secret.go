@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"strings"
 
 	"github.com/actiond/actiond/egress"
@@ -99,13 +100,20 @@ func parseSecret(spec string) (s egress.Secret, from source, err error) {
 	return s, from, nil
 }
 
+// envName matches what is hardly a value of a secret.
+var envName = regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$`)
+
 // readSecret reads a value. A line break at the end of a file is no part of it. The error does not have
-// the name of the variable or the file: with env=$KEY, that is the value.
+// the name of the file, nor that of the variable unless it looks like one: with env=$KEY, that is the value.
 func (p *Platform) readSecret(from source) (egress.Value, error) {
 	if from.env != "" {
 		value := p.Getenv(from.env)
 		if value == "" {
-			return "", errors.New("the variable that env= names is not set here: export it, or use src=FILE")
+			name := "that env= names"
+			if envName.MatchString(from.env) {
+				name = from.env
+			}
+			return "", fmt.Errorf("the variable %s is not set here: export it, or use src=FILE", name)
 		}
 		return egress.Value(value), nil
 	}
