@@ -217,6 +217,7 @@ func TestFileFaults(t *testing.T) {
 		{unpack(none), 404, "file_not_found", "ENOENT", none},
 		{fileRequest("GET", dir, ""), 400, "is_directory", "", dir},
 		{fileRequest("PUT", dir, "x"), 400, "is_directory", "", dir},
+		{fileRequest("PUT", dir+"/none/", "x"), 400, "is_directory", "", dir + "/none/"},
 		{fileRequest("DELETE", dir, ""), 400, "is_directory", "", dir},
 		{fileRequest("GET", fifo, ""), 400, "not_regular_file", "", fifo},
 		{fileRequest("PUT", fifo, "x"), 400, "not_regular_file", "", fifo},

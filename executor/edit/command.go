@@ -67,6 +67,7 @@ type Command struct {
 
 	unrecorded bool // keep the change out of the undo history
 	exact      bool // write Content as it is
+	slash      bool // Path ended with one
 }
 
 const (
@@ -88,6 +89,7 @@ var viewOnly = []string{".docx", ".xlsx", ".pptx", ".pdf", ".mp3", ".wav", ".m4a
 // Do runs an editor command. It returns an *Error if the command was refused or failed; the file is then unchanged. The
 // checks run in the order of the reference.
 func (e *Editor) Do(c Command) (Result, error) {
+	c.slash = strings.HasSuffix(c.Path, "/")
 	if c.Dialect == Gemini {
 		c.Path = e.findName(c.Dir, c.Path, c.Name != "replace" || c.OldStr != nil && *c.OldStr == "")
 	}

@@ -202,7 +202,7 @@ func excerpt(view string, ranges []lineRange) string {
 // dir; want is the hash that the file must have, "" for any. Overwrite returns an *Error on failure; the file is then
 // unchanged.
 func (e *Editor) Overwrite(path, dir, content, want string) (Result, error) {
-	c := Command{Dialect: Gemini, Path: cleanPath(e.findName(dir, path, true)), Content: &content, IfSHA256: want}
+	c := Command{Dialect: Gemini, Path: cleanPath(e.findName(dir, path, true)), Content: &content, IfSHA256: want, slash: strings.HasSuffix(path, "/")}
 	r, err := e.overwriteAll(c)
 	r.Path = c.Path
 	return r, err

@@ -152,11 +152,19 @@ func (e *Editor) enterFor(c Command) (p place, leave func(), err error) {
 	if err != nil {
 		return p, leave, err
 	}
+	if c.slash && !p.exists() && slices.Contains([]string{"", "create", "write", "replace"}, c.Name) {
+		return p, leave, directoryName(p.shown)
+	}
 	p.dialect, p.want, p.unrecorded, p.native = c.Dialect, hash(strings.ToLower(c.IfSHA256)), c.unrecorded, c.Native
 	if p.want != "" && !p.exists() {
 		return p, leave, refuse(CodeConflict, "The file %s does not exist, so it is not the one that was read. Nothing was changed.", p.shown)
 	}
 	return p, leave, nil
+}
+
+// directoryName refuses to make a file where a path that ends with a slash names a directory.
+func directoryName(shown string) *Error {
+	return refuse(CodeIsDirectory, "The path %s/ ends with a slash, so it names a directory, which does not exist. Give the name of a file.", shown)
 }
 
 // throughDescriptor fails with ELOOP for a path through a descriptor of this process, such as /dev/fd/3, as

@@ -118,6 +118,7 @@ func (e *Editor) WriteExact(want, path, dir, content string, start, end int) (Re
 }
 
 func (e *Editor) write(c Command, content string, start, end int) (Result, error) {
+	c.slash = strings.HasSuffix(c.Path, "/")
 	c.Path = absolutePath(c.Dir, c.Path)
 	r, err := e.writeAt(c, content, start, end)
 	r.Path = c.Path

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +48,9 @@ func (e *Editor) Stage(path string) (in *Incoming, err error) {
 	leave()
 	if err == nil {
 		err = p.isFile()
+	}
+	if err == nil && !p.exists() && strings.HasSuffix(path, "/") {
+		err = directoryName(p.shown)
 	}
 	if err != nil {
 		return nil, err
