@@ -507,7 +507,7 @@ class Forks(Both):
                     import actiond, os
                     s = actiond.local({directory!r})
                     s.exec("env -i setsid sleep 1000 >/dev/null 2>&1 & echo $! >one")
-                    s.run("(setsid sh -c 'echo $$ >two; sleep 1000' &); echo $PPID >server")
+                    s.run("mkfifo up; (setsid sh -c 'echo $$ >two; echo >up; sleep 1000' &); read -r line <up; rm up; echo $PPID >server")
                     {end}"""
                 subprocess.run([sys.executable, "-c", code], timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
                 for name in ("one", "two", "server"):
