@@ -157,6 +157,10 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 	if err := sandbox.NameIsFree(ctx, d, spec.Name); err != nil {
 		return nil, err
 	}
+	// A server starts elsewhere if its directory was replaced later on.
+	if info, err := os.Stat(spec.WorkDir); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("%w: working directory %s is not a directory", sandbox.ErrInvalid, spec.WorkDir)
+	}
 	return d.make(ctx, id, hash, spec)
 }
 
