@@ -9,6 +9,9 @@ import (
 // StoresHaveTimes is storesHaveTimes.
 var StoresHaveTimes = storesHaveTimes
 
+// ListXattrs is listXattrs.
+var ListXattrs = listXattrs
+
 // OpenLarge opens the clone of a large file of a state.
 func (t *Tracker) OpenLarge(s *State, path string) (*os.File, error) {
 	n := s.lookup(path)

@@ -157,6 +157,34 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
+// Extended attributes have a bound of memory, also where a file has thousands, and changes of all are found.
+func TestManyXattrs(t *testing.T) {
+	t.Parallel()
+	dir := fastPlace(t)
+	do(t, dir, "write a 1")
+	file := filepath.Join(dir, "a")
+	list := []string{"user.a", "user.b", "user.c"}
+	for _, name := range list {
+		if err := unix.Lsetxattr(file, name, make([]byte, 20<<10), 0); err != nil {
+			t.Skipf("this file system keeps few extended attributes: %v", err)
+		}
+	}
+	if text := changes.ListXattrs(file); len(text) > 64<<10 {
+		t.Errorf("got %d bytes", len(text))
+	}
+	tracker, before := undoable(t, changes.Config{Root: dir})
+	for _, name := range list {
+		last := step(t, tracker)
+		if err := unix.Lsetxattr(file, name, []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, tracker, last, "meta a")
+	}
+	if r := restore(t, tracker, before, changes.RestoreOptions{}); r.RefusedCount != 1 {
+		t.Errorf("got %d refused", r.RefusedCount)
+	}
+}
+
 // A group of ignored files has no name of megabytes.
 func TestLongGroups(t *testing.T) {
 	t.Parallel()

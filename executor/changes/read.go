@@ -127,8 +127,13 @@ func readXattrs(path string) string {
 	return string(sum[:])
 }
 
-// maxXattr is the kernel's limit of a list of names and of a value (xattr(7)).
-const maxXattr = 64 << 10
+const (
+	// maxXattr is the kernel's limit of a list of names and of a value (xattr(7)).
+	maxXattr = 64 << 10
+	// maxXattrs bounds the text of the extended attributes of a file, of which some file systems keep thousands. Of more there is a
+	// hash, so that changes are found.
+	maxXattrs = 64 << 10
+)
 
 // listXattrs returns the extended attributes of a file as text, or nil. Most files have none, so that it takes little memory before it
 // knows.
@@ -167,6 +172,10 @@ func readXattrsOf(path, list string) []byte {
 		text = strconv.AppendQuote(strconv.AppendQuote(text, name), string(value[:max(n, 0)]))
 		if err != nil {
 			text = append(text, err.Error()...) // which cannot be parsed
+		}
+		if len(text) > maxXattrs {
+			sum := sha256.Sum256(text)
+			text = append([]byte("too large"), sum[:]...) // nor can this
 		}
 	}
 	return text

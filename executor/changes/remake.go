@@ -211,7 +211,7 @@ func parseXattrs(text string) (map[string]string, error) {
 				part[i], err = strconv.Unquote(quoted)
 			}
 			if err != nil {
-				return nil, errors.New("one could not be read")
+				return nil, errors.New("an extended attribute could not be read, or they are too large")
 			}
 		}
 		all[part[0]] = part[1]
