@@ -452,11 +452,12 @@ func (h *patchHunk) seek(s *patchSearch, from int) (at int, missing string) {
 	return from, ""
 }
 
-// onlyPrefixed returns the only line from a position on that begins with a text, white space aside, or -1.
+// onlyPrefixed returns the only line from a position on that begins with a text, white space aside, whose last word does
+// not go on, or -1.
 func (s *patchSearch) onlyPrefixed(from int, text string) int {
 	found := -1
 	for i, line := range s.forms[0][from:] {
-		if strings.HasPrefix(trimSpace(line), text) {
+		if rest, ok := strings.CutPrefix(trimSpace(line), text); ok && !joins(text, rest) {
 			if found >= 0 {
 				return -1
 			}
