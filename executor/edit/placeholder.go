@@ -58,12 +58,12 @@ func remarkOf(line string) (r remark) {
 	if bracketed {
 		inner = strings.TrimSpace(inner[1:end])
 	}
-	r.begins = strings.HasPrefix(inner, "...")
+	r.begins = strings.HasPrefix(inner, "...") || r.words == "" && strings.HasPrefix(inner, "..")
 	r.dotted = r.begins || strings.HasSuffix(inner, "...")
 	switch {
 	case r.words == "":
 	case !worded:
-		r.dotted, r.comment = false, false
+		r.dotted = false
 	case r.comment:
 		r.dotted = r.dotted || bracketed
 	case r.dotted: // "...props," and "f(a, b..." are code

@@ -16,7 +16,7 @@ func TestMergeOfUnknownPlaceholders(t *testing.T) {
 		"# ... (otras funciones permanecen igual)", "{/* other elements unchanged */}", "// ... more code ...", "...", "…", "[...]", "# [snip]",
 		"// das Übrige bleibt", "-- その他は変更なし", "/* weiter wie bisher */", "<!-- as above -->", "; as above", "% wie oben", "REM as above", "rem as above",
 		`"""the other functions"""`, "'''as above'''", "(* as above *)", "{- as above -}", "! as above", ":: as above", "' as above", "{{!-- as above --}}", "<%-- as above --%>",
-		"@* as above *@", "dnl as above", "* as above", "#as above", "//as above", "... as above", "as above ...", "(... as above)", "⋮", "# etc.", "#> as above", "/// as above",
+		"@* as above *@", "dnl as above", "* as above", "#as above", "//as above", "... as above", "as above ...", "(... as above)", "⋮", "# etc.", "# --- 8< ---", "# ~~~", "#> as above", "/// as above",
 	} {
 		for _, draft := range []string{
 			line + "\n\n\ndef beta(x):\n    z = x * 3\n    return z\n\n\n" + line + "\n",
@@ -44,7 +44,7 @@ func TestPlaceholders(t *testing.T) {
 	for _, line := range []string{
 		"# ... existing code ...", "    // ... existing code ...", "# unchanged", "-- no changes", "; rest of the file", "% Rest of function",
 		"/* ... rest of code ... */", "<!-- unchanged -->", "# … existing code …", "... existing code ...", "# (existing code unchanged)",
-		"// No changes here", "# keep existing imports", "# ...",
+		"// No changes here", "# keep existing imports", "# ...", "# ..", "# [..]",
 		"# rest of ...", "// Rest of", "# ... (rest unchanged) ...", "// the rest stays the same",
 		"# [... existing code ...]", "# --- unchanged ---", "// === existing code ===", "--- unchanged ---", "/** unchanged **/",
 		"{/* ... existing code ... */}", "{# unchanged #}", "# <existing code>", "[... existing code ...]", "REM ... existing code ...", "(* rest of the module *)", "⋮ unchanged ⋮",
