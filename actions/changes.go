@@ -16,6 +16,7 @@ import (
 type Workspace interface {
 	States
 	Undoer
+	Processes
 	// After says which state was the last one that was recorded, 0 for none. It is called before the other methods.
 	After(recorded uint64)
 	// Earlier returns the last state of an earlier process that can be compared with the first one; 0 without one, or
@@ -25,7 +26,13 @@ type Workspace interface {
 	Unfinished() bool
 	// Await waits for the first state. It reports whether that is known, or will never be.
 	Await(ctx context.Context) bool
-	// Living reports whether processes of the agent are known to live.
+}
+
+// Processes are those of the agent, which may change a [Workspace] after their action ended.
+type Processes interface {
+	// Rest says that no action runs. It is called before the Step at the begin of one.
+	Rest()
+	// Living reports whether processes of the agent lived at the last Step.
 	Living() bool
 	// Left reports whether processes of the agent live that were started before an action began. sure says that no
 	// process was started just before.
@@ -142,6 +149,9 @@ func (e *effects) begin(ctx context.Context, f *effect) error {
 	}
 	defer e.mu.Unlock()
 	f.begun = time.Now()
+	if len(e.open) == 0 && e.holder == "" {
+		e.workspace.Rest()
+	}
 	f.before = e.step()
 	f.early = f.early && f.before == 0
 	e.early = e.early || f.early

@@ -48,6 +48,7 @@ func (w *fakeWorkspace) Await(ctx context.Context) bool {
 	}
 	return w.listing == nil || channel.Closed(w.listing)
 }
+func (w *fakeWorkspace) Rest()                     {}
 func (w *fakeWorkspace) Living() bool              { return false }
 func (w *fakeWorkspace) Left(time.Time, bool) bool { return w.left }
 

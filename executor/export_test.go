@@ -30,3 +30,6 @@ func (w *Workspace) Find(find func()) bool {
 	_, ok := bounded(w, func() bool { find(); return true })
 	return ok
 }
+
+// Mark is the variable that the agent's processes have.
+func (e *Executor) Mark() string { return e.mark }

@@ -132,7 +132,7 @@ func (w *Workspace) restore(o api.RestoreOptions, work func(*changes.Tracker, ch
 		defer close(ended)
 		defer func() { r.before, r.after = w.endRestore(r.Restored, o.DryRun) }()
 		defer w.recovers()
-		r.Restored, err = work(t, changes.RestoreOptions{Paths: o.Paths, DryRun: o.DryRun, Pids: pids[:min(len(pids), maxLiving)]})
+		r.Restored, err = work(t, changes.RestoreOptions{Paths: o.Paths, DryRun: o.DryRun, Pids: pids})
 	})
 	select {
 	case <-ended:
@@ -226,7 +226,10 @@ func (w *Workspace) Verify() (n uint64, exact bool) {
 	if t == nil || w.stuck.Load() || w.restoring {
 		return 0, false
 	}
-	w.forgetDead()
+	if !w.find(false) {
+		w.behind = true
+		return 0, false
+	}
 	state := w.look(t.Verify)
 	if w.behind = state == nil; w.behind {
 		return 0, false

@@ -37,8 +37,6 @@ const (
 	readTime = 200 * time.Millisecond
 	// quietTime is how long nothing changes before contents are read that a state left out.
 	quietTime = time.Second
-	// maxLiving bounds the processes whose mappings are looked at in each state.
-	maxLiving = 8
 	// startUnit is the unit in which the kernel says when a process was started.
 	startUnit = 10 * time.Millisecond
 )
@@ -98,8 +96,10 @@ type Workspace struct {
 	last      uint64          // the present state, with what belongs to it
 	state     *changes.State
 	exact     bool
-	living    []int // processes that lived at the last look
-	behind    bool  // the tracker may have a later state than the last one
+	living    map[int]time.Duration // processes that lived at the last look, and when they were started
+	starts    proc.Starts           // since the last search for them
+	rest      bool                  // no action ran since the last step
+	behind    bool                  // the tracker may have a later state than the last one
 	restoring bool
 	processes proc.Scan // used by the one search that works
 }
@@ -343,11 +343,15 @@ func (w *Workspace) Await(ctx context.Context) bool {
 func (w *Workspace) Step() (n uint64, exact bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.tracker.Load()
+	t, rest := w.tracker.Load(), w.rest
+	w.rest = false
 	if t == nil || w.stuck.Load() || w.restoring {
 		return 0, false
 	}
-	w.forgetDead()
+	if !w.find(rest) {
+		w.behind = true
+		return 0, false
+	}
 	if unchanged := t.Unchanged(); w.behind || len(w.living) > 0 || !unchanged {
 		state := w.look(t.Step)
 		if w.behind = state == nil; w.behind {
@@ -377,7 +381,7 @@ func (w *Workspace) look(step func(pids ...int) (*changes.State, error)) *change
 		w.steps.Add(1)
 		w.stepping.Add(int64(time.Since(begun)))
 	}()
-	living := w.living
+	living := slices.Sorted(maps.Keys(w.living))
 	state, _ := bounded(w, func() *changes.State {
 		state, err := step(living...)
 		if err != nil {
@@ -448,30 +452,39 @@ func (w *Workspace) Left(begun time.Time, sure bool) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	found, ok := w.seek()
-	return !ok || slices.ContainsFunc(slices.Collect(maps.Values(found)), func(start time.Duration) bool { return start <= since })
+	return !w.find(false) || slices.ContainsFunc(slices.Collect(maps.Values(w.living)), func(start time.Duration) bool { return start <= since })
 }
 
-// Living reports whether processes of the agent are known to live, or cannot be found in time.
+// Living reports whether processes of the agent lived at the last step, or could not be found in time.
 func (w *Workspace) Living() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.tracker.Load() == nil {
-		return false // the workspace is not followed
-	}
-	ok := true
-	if w.suspect.Swap(false) {
-		_, ok = w.seek()
-	} else if len(w.living) > 0 {
-		if w.forgetDead(); len(w.living) == 0 {
-			_, ok = w.seek() // they may have left others
-		}
-	}
-	return !ok || len(w.living) > 0
+	return w.tracker.Load() != nil && (w.suspect.Load() || len(w.living) > 0)
 }
 
-// seek finds the processes of the agent, and when they were started; false if that takes too long: a process may keep others from reading its
-// environment. The caller holds mu.
+// Rest says that no action runs: processes that were started meanwhile are the agent's only where others of it live.
+func (w *Workspace) Rest() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rest = true
+}
+
+// find has the living processes of the agent known, and searches for them if some may have been started since the last
+// search, unless rest says that they are not the agent's; false if that takes too long. The caller holds mu.
+func (w *Workspace) find(rest bool) bool {
+	started := w.starts.Since()
+	if w.forgetDead(); rest && len(w.living) == 0 {
+		started = false
+	}
+	if w.suspect.Swap(false) || started {
+		_, ok := w.seek()
+		return ok
+	}
+	return true
+}
+
+// seek searches for the processes of the agent, and when they were started; false if that takes too long: a process may keep others from
+// reading its environment. The caller holds mu.
 func (w *Workspace) seek() (found map[int]time.Duration, ok bool) {
 	if w.ctx.Err() == nil && !w.stuck.Load() {
 		found, ok = bounded(w, func() map[int]time.Duration {
@@ -483,14 +496,16 @@ func (w *Workspace) seek() (found map[int]time.Duration, ok bool) {
 		w.suspect.Store(true)
 		return nil, false
 	}
-	living := slices.Sorted(maps.Keys(found))
-	w.living = living[:min(len(living), maxLiving)]
+	w.living = found
 	return found, true
 }
 
 // forgetDead forgets the processes that ended. The caller holds mu.
 func (w *Workspace) forgetDead() {
-	w.living = slices.DeleteFunc(w.living, func(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+	maps.DeleteFunc(w.living, func(pid int, begun time.Duration) bool {
+		p, lives := proc.Read(pid) // not where its parent was not told yet
+		return !lives || p.BegunAt() != begun
+	})
 }
 
 // leaves notes that an action left a process, with its id if it is known: that of the last job of its shell, or 0 for others.

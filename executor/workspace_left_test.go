@@ -1,6 +1,8 @@
 package executor_test
 
 import (
+	"io"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,4 +39,23 @@ func TestLeft(t *testing.T) {
 	}
 	testhelp.Eventually(t, func() bool { _, lives := proc.Snapshot()[pid]; return !lives }, "the process has ended")
 	check("a process that has ended since", false)
+
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "read x")
+	cmd.Env = []string{e.Mark()}
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	testhelp.Eventually(t, func() bool { return w.Left(time.Now(), false) }, "it has its environment")
+	if _, err := io.WriteString(in, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	proc.AwaitExit(cmd.Process.Pid)
+	check("a process that nothing waited for", false)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
 }

@@ -29,6 +29,7 @@ func (w *fakeWorkspace) Unfinished() bool              { return false }
 func (w *fakeWorkspace) Await(context.Context) bool    { return true }
 func (w *fakeWorkspace) Capture(context.Context) error { return nil }
 func (w *fakeWorkspace) Step() (uint64, bool)          { return 3, true }
+func (w *fakeWorkspace) Rest()                         {}
 func (w *fakeWorkspace) Living() bool                  { return false }
 func (w *fakeWorkspace) Left(time.Time, bool) bool     { return false }
 func (w *fakeWorkspace) Diff(c *api.Changes, _, _ uint64) {

@@ -109,6 +109,9 @@ func (t *Tree) Await(context.Context) bool {
 	return true
 }
 
+// Rest is of actions.Workspace.
+func (t *Tree) Rest() {}
+
 // Living is of actions.Workspace.
 func (t *Tree) Living() bool { return false }
 

@@ -27,8 +27,8 @@
 //
 //   - A file that is changed through a hard link which is made and removed within one step is found by
 //     [Tracker.Verify] alone.
-//   - Files that a process maps and changes between two steps are known if the process is given to the first step, or ends
-//     before the second.
+//   - Files that a process maps and changes between two steps are known if the process is given to the second step, or ends
+//     before it. Of 200,000 mappings in all, the others are not looked at; then Why says so.
 //   - Changes during a step are in its state or in the next one. A directory that changes again and again is unsure.
 //   - Times are not compared in order but with the clock of this machine: an agent that can set it can hide a change.
 //   - What is mounted below the root is named and not entered. Nothing outside of the root is known.

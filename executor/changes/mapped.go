@@ -1,6 +1,7 @@
 package changes
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -13,8 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMaps bounds the bytes that are read of a process's list of mappings. The kernel allows 65,530 mappings.
-const maxMaps = 16 << 20
+const (
+	// maxMappings bounds the mappings that a step looks at, of all processes together: the kernel allows each 65,530. A process
+	// counts for leastMappings at least.
+	maxMappings   = 200_000
+	leastMappings = 100
+	// maxMapping bounds the line of a mapping, in bytes: each of a path may take four.
+	maxMapping = 4*unix.PathMax + 200
+)
 
 // rereadMapped marks the files that living processes have mapped shared, and those of the last step: a store to a page
 // that was written before leaves no event and no time. They are read again in any case.
@@ -27,9 +34,16 @@ func (t *Tracker) rereadMapped(pids []int) {
 	if len(pids) > 0 {
 		root, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.rootFD))
 	}
+	left := maxMappings
 	for _, pid := range pids {
+		if left <= 0 {
+			t.because(WhyMapped)
+			break
+		}
 		if err == nil {
-			err = t.readMaps(pid, root, inos)
+			var n int
+			n, err = t.readMaps(pid, root, inos, left)
+			left -= max(n, leastMappings)
 		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
@@ -67,21 +81,27 @@ func (t *Tracker) isMapped(m member) bool {
 	return mapped || forced
 }
 
-// readMaps adds the files of one process: to t.mapped where they are found by path, otherwise to inos.
-func (t *Tracker) readMaps(pid int, root string, inos map[uint64]struct{}) error {
+// readMaps adds the files of one process: to t.mapped where they are found by path, otherwise to inos. It returns how many
+// mappings there are, and fails if these are more than most.
+func (t *Tracker) readMaps(pid int, root string, inos map[uint64]struct{}, most int) (n int, err error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, maxMaps))
-	if err != nil {
-		return err
-	}
-	if len(data) == maxMaps {
-		return errChanged
-	}
-	for line := range bytes.Lines(data) { // address perms offset dev inode path (proc_pid_maps(5))
+	device := fmt.Sprintf("%02x:%02x", t.device.major, t.device.minor)
+	lines := bufio.NewReaderSize(f, maxMapping)
+	for ; ; n++ {
+		line, err := lines.ReadSlice('\n')
+		switch {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil:
+			return n, err
+		case n == most:
+			return n, errChanged
+		}
+		// address perms offset dev inode path (proc_pid_maps(5))
 		fields := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(" "), 6)
 		if len(fields) < 6 || len(fields[1]) < 4 || fields[1][3] != 's' {
 			continue
@@ -96,11 +116,10 @@ func (t *Tracker) readMaps(pid int, root string, inos map[uint64]struct{}) error
 			continue // a library's data, which most processes have
 		}
 		ino, err := strconv.ParseUint(string(fields[4]), 10, 64)
-		if err == nil && string(fields[3]) == fmt.Sprintf("%02x:%02x", t.device.major, t.device.minor) {
+		if err == nil && string(fields[3]) == device {
 			inos[ino] = struct{}{} // by another name, as after an unlink
 		}
 	}
-	return nil
 }
 
 // find returns the entry with a path below the root.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +64,21 @@ func TestMapped(t *testing.T) {
 			next("modified d/a") // the last step's are looked at once more
 			next("")
 		})
+	}
+}
+
+// Beyond many mappings a step looks at no more, and says so.
+func TestTooManyMappings(t *testing.T) {
+	t.Parallel()
+	tracker := track(t, changes.Config{Root: t.TempDir()})
+	for n, want := range map[int]string{1999: "", 2001: "inexact: mapped"} {
+		state, err := tracker.Step(slices.Repeat([]int{1<<22 + 1}, n)...) // each counts, also one that has ended
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := facts(changes.Compare(state, state, changes.Limits{})); got != want {
+			t.Errorf("%d processes: got %q, want %q", n, got, want)
+		}
 	}
 }
 

@@ -38,3 +38,12 @@ func BenchmarkLiving(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkStarts finds out whether a process was started.
+func BenchmarkStarts(b *testing.B) {
+	var starts proc.Starts
+	b.ReportAllocs()
+	for b.Loop() {
+		starts.Since()
+	}
+}

@@ -131,7 +131,7 @@ func (p Process) startedSince(since time.Duration) bool {
 
 // Age is for how long the process has lived; 0 where that is not known.
 func (p Process) Age() time.Duration {
-	begun := begunAt(p)
+	begun := p.BegunAt()
 	if begun == 0 {
 		return 0
 	}

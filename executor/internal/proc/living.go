@@ -1,12 +1,15 @@
 package proc
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/identity"
 	marks "github.com/actiond/actiond/internal/mark"
@@ -38,7 +41,7 @@ func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) ma
 		switch {
 		case slices.Contains(sessions, pid), slices.Contains(idle, pid), belowIdle[pid]:
 		case other && ownerOf(pid) == user.EffectiveUID(), belowSessions[pid]:
-			living[pid] = begunAt(p)
+			living[pid] = p.BegunAt()
 		default:
 			unmarked = append(unmarked, pid)
 		}
@@ -46,7 +49,7 @@ func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) ma
 	_ = user.Do(func() error { // an error says that no environment could be read
 		for _, pid := range unmarked {
 			if marks.Has(pid, mark, user.EffectiveUID()) {
-				living[pid] = begunAt(all[pid])
+				living[pid] = all[pid].BegunAt()
 			}
 		}
 		return nil
@@ -58,7 +61,7 @@ func (s *Scan) Living(sessions, idle []int, mark string, user *identity.User) ma
 func (s *Scan) younger(self int) map[int]Process {
 	if s.begun == nil {
 		own, _ := readProcess(self)
-		s.begun = new(begunAt(own))
+		s.begun = new(own.BegunAt())
 	}
 	others := make(map[int]uint64, len(s.others))
 	younger := map[int]Process{}
@@ -73,7 +76,7 @@ func (s *Scan) younger(self int) map[int]Process {
 		p, ok := readProcess(pid)
 		switch {
 		case !ok:
-		case begunAt(p) < *s.begun:
+		case p.BegunAt() < *s.begun:
 			others[pid] = inode
 		default:
 			younger[pid] = p
@@ -117,8 +120,8 @@ func descendants(all map[int]Process, roots []int) map[int]bool {
 	return below
 }
 
-// begunAt returns when a process was started; 0 where that is unknown.
-func begunAt(p Process) time.Duration {
+// BegunAt returns when the process was started, as [Uptime] does; 0 where that is unknown.
+func (p Process) BegunAt() time.Duration {
 	ticks, _ := strconv.ParseInt(p.Begun, 10, 64)
 	return time.Duration(ticks) * tick
 }
@@ -133,4 +136,49 @@ func ownerOf(pid int) int {
 		return int(stat.Uid)
 	}
 	return -1
+}
+
+// Starts tells whether processes were started. Its zero value is ready; its method may not be called concurrently.
+type Starts struct {
+	loads *os.File // nil before the first call, and where the kernel does not tell
+	asked bool
+	last  [64]byte
+	buf   [64]byte
+}
+
+// Since reports whether a process may have been started since the last call: a process or a thread, in the namespace of
+// this one. It takes one system call.
+func (s *Starts) Since() bool {
+	if !s.asked {
+		s.asked = true
+		s.open()
+	}
+	if s.loads == nil {
+		return true
+	}
+	n, _ := s.loads.ReadAt(s.buf[:], 0) // an error is the end of the file
+	// 0.20 0.18 0.12 1/80 11206 (proc_loadavg(5)): the last number is that of the process
+	number := bytes.TrimSuffix(s.buf[bytes.LastIndexByte(s.buf[:n], ' ')+1:n], []byte("\n"))
+	if len(number) == 0 || string(number) == "0" { // as gVisor has it
+		return true
+	}
+	var now [64]byte
+	copy(now[:], number)
+	started := now != s.last
+	s.last = now
+	return started
+}
+
+// open opens the file if it is the kernel's: one that lxcfs mounts in its place is late.
+func (s *Starts) open() {
+	f, err := os.Open("/proc/loadavg")
+	if err != nil {
+		return
+	}
+	var system unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &system) != nil || int64(system.Type) != unix.PROC_SUPER_MAGIC { //nolint:unconvert // of another size elsewhere
+		_ = f.Close()
+		return
+	}
+	s.loads = f
 }
