@@ -538,7 +538,12 @@ func (m *Manager) ChangeLog(before uint64, limit int) (entries []api.ChangeEntry
 		for _, record := range page {
 			before = record.Seq
 			if r, err := api.DecodeChangeRecord(record.Data); err == nil && (!r.Changes.None() || r.Changes.Why == api.WhyEarly) {
-				entries = append(entries, entry(record, r))
+				e := entry(record, r)
+				if record.N > 0 {
+					info, _ := m.infoOf(record.N)
+					e.Text = info.Text
+				}
+				entries = append(entries, e)
 			}
 		}
 	}

@@ -89,7 +89,13 @@ func TestFirstListIsLate(t *testing.T) {
 		if got := line(first.Changes()); got != "n=2; +0 ~0 -0 >0; inexact:before the workspace was known by [] during [2]" {
 			t.Errorf("got %s", got)
 		}
+		if err := m.Known(t.Context()); status(err) != "409 The workspace is listed for the first time: try again in a moment" {
+			t.Errorf("got %v", err)
+		}
 		close(w.listing)
+		if err := m.Known(t.Context()); err != nil {
+			t.Error(err)
+		}
 		if _, err := m.Restore(t.Context(), api.RestoreRequest{Last: true}, nil); !strings.Contains(status(err), "404 What the action 3 changed cannot be taken back: it began before the workspace was known") {
 			t.Errorf("undo: got %s", status(err))
 		}

@@ -14,6 +14,18 @@ import (
 // restoreTime is how long a restore and an attempt wait for contents of the present.
 const restoreTime = 10 * time.Second
 
+// Known waits for the first state. The error is an *api.Error if it is not known in time, or the cause of the end of ctx.
+func (m *Manager) Known(ctx context.Context) error {
+	e := m.effects
+	if e.workspace == nil || e.settle(ctx, false) {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return api.Conflict("The workspace is listed for the first time: try again in a moment")
+}
+
 // canUndo refuses work that needs contents where none are kept, which is known with the
 // first state.
 func (m *Manager) canUndo(ctx context.Context) error {
@@ -57,7 +69,10 @@ func (m *Manager) Resolve(ref api.StateRef) (uint64, error) {
 		return 0, api.Invalid(fmt.Sprintf(`must be a state such as "s16", the number of an action or the name of a checkpoint, got %s`, api.Describe(name)))
 	}
 	pin, ok := m.pin(name)
-	if !ok {
+	switch {
+	case !ok && name == api.StateStart:
+		return m.kept(api.FirstState)
+	case !ok:
 		return 0, api.NotFound("There is no checkpoint " + api.Excerpt(name))
 	}
 	return m.kept(pin.State)

@@ -101,6 +101,7 @@ func TestRestore(t *testing.T) {
 		files string // afterwards
 	}{
 		{"a state", api.RestoreRequest{To: "s2"}, nil, "s5-s6 +0 ~1 -2 >0; exact", "a=1"},
+		{"the beginning", api.RestoreRequest{To: "start"}, nil, "s5-s6 +0 ~0 -3 >0; exact", ""},
 		{"after an action", api.RestoreRequest{To: "2"}, nil, "s5-s6 +0 ~1 -1 >0; exact", "a=1 b=2"},
 		{"a checkpoint", api.RestoreRequest{To: "good"}, nil, "s5-s6 +0 ~1 -1 >0; exact", "a=1 b=2"},
 		{"before an action", api.RestoreRequest{Before: 2}, nil, "s5-s6 +0 ~1 -2 >0; exact", "a=1"},

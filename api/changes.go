@@ -303,6 +303,8 @@ type ChangeEntry struct {
 	N *uint64 `json:"n"`
 	// Kind is the name of the action, "upload", or the cause.
 	Kind string `json:"kind"`
+	// Text is the command, the code or the path of the action, shortened; "" if it was none.
+	Text string `json:"text,omitzero"`
 	// Cause is one of the causes of changes.
 	Cause   string       `json:"cause"`
 	Time    time.Time    `json:"time"`

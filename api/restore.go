@@ -16,6 +16,12 @@ import (
 // an action, for the state after it. In JSON a number may be an integer.
 type StateRef string
 
+// StateStart names the first state of the workspace, unless a checkpoint has the name, and FirstState is its number.
+const (
+	StateStart = "start"
+	FirstState = 1
+)
+
 // UnmarshalJSON decodes a text or an integer.
 func (s *StateRef) UnmarshalJSON(data []byte) error {
 	switch jsontext.Value(data).Kind() {

@@ -94,11 +94,11 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
 	if watch {
 		return s.watchChanges(w, r, path, diff)
 	}
-	if query.Get("since") == "" {
-		return invalid("query.since: missing, must be a state such as s16, a checkpoint or the number of an action")
+	if err := s.actions.Known(r.Context()); err != nil {
+		return err
 	}
 	to := s.actions.State() // so that it is not older than a state that is named
-	from, err := s.stateIn("since", query.Get("since"))
+	from, err := s.stateIn("since", cmp.Or(query.Get("since"), api.StateName(api.FirstState)))
 	if err != nil {
 		return err
 	}
@@ -135,6 +135,9 @@ func (s *Server) watchChanges(w http.ResponseWriter, r *http.Request, path strin
 	query := r.URL.Query()
 	if query.Get("until") != "" {
 		return invalid("query.until: not allowed beside watch")
+	}
+	if err := s.actions.Known(r.Context()); err != nil {
+		return err
 	}
 	var since uint64
 	var err error
@@ -225,6 +228,9 @@ func (s *Server) changeLog(w http.ResponseWriter, r *http.Request) error {
 	before, limit, err := pageOf(r)
 	if err != nil {
 		return err
+	}
+	if s.actions.Known(r.Context()) == nil {
+		s.actions.State() // what changed since, or while no server ran, is an entry
 	}
 	entries, next := s.actions.ChangeLog(before, limit)
 	return writeJSON(w, http.StatusOK, api.ChangeLog{Entries: entries, Next: next})

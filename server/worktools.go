@@ -35,7 +35,9 @@ func (s *Server) workspaceTool(ctx context.Context, w tools.Workspace) (api.Obse
 	case w.Undo:
 		text, err = s.undoForModel(ctx, w, paths)
 	default:
-		text, err = s.changesForModel(w, paths)
+		if err = s.actions.Known(ctx); err == nil {
+			text, err = s.changesForModel(w, paths)
+		}
 	}
 	if refusal, ok := errors.AsType[*api.Error](err); ok {
 		return api.ErrorObservation{Content: api.NewRefusal(refusal, "").Detail}, nil

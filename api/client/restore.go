@@ -115,7 +115,7 @@ func (c *Client) Bisect(ctx context.Context, r api.BisectRequest, event func(api
 // ChangesQuery says which changes [Client.Changes] and [Client.WatchChanges] return. States are named as in
 // [api.Changes], by the name of a checkpoint, or by the number of the action that ended with them.
 type ChangesQuery struct {
-	// Since is the earlier state. A watch begins with the present without it.
+	// Since is the earlier state; "" means the first one, and for a watch the present.
 	Since string
 	// Until is the later one; "" means the present. A watch has none.
 	Until string

@@ -182,6 +182,8 @@ func TestChangesSince(t *testing.T) {
 	first := c.sh("echo 1 > a; mkdir d")
 	second := c.sh("echo 2 > d/b; rm a")
 	for query, want := range map[string]string{
+		"":                      "created d, created d/b",
+		"since=start":           "created d, created d/b",
 		"since=" + first.Before: "created d, created d/b",
 		"since=" + first.After:  "deleted a, created d/b",
 		fmt.Sprintf("since=%d&until=%d", first.Action, second.Action):             "deleted a, created d/b",
@@ -199,7 +201,7 @@ func TestChangesSince(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]int{
-		"": 422, "since=x": 404, "since=s0": 422, "since=0": 422, "since=s99999": 404, "since=99999": 404, "since=s1&path=../x": 422,
+		"since=x": 404, "since=s0": 422, "since=0": 422, "since=s99999": 404, "since=99999": 404, "since=s1&path=../x": 422,
 		"since=" + second.After + "&until=" + first.Before: 400, "since=s1&diff=2": 422,
 	} {
 		if status, _, body := c.send("GET", "/v1/changes?"+query, nil, ""); status != want {
@@ -436,6 +438,14 @@ func TestChangesAfterARestart(t *testing.T) {
 
 func checkRestarted(t *testing.T, c *caller, before *api.Changes, mode string) {
 	t.Helper()
+	if mode == api.ChangesUndo { // at once, while the workspace is listed
+		var since api.Changes
+		var log api.ChangeLog
+		c.get("/v1/changes?since="+before.After, &since)
+		if c.get("/v1/changes/log?limit=1", &log); said(&since) != "created offline during" || log.Entries[0].Cause != api.CauseOffline {
+			t.Errorf("got %q, %+v", said(&since), log.Entries)
+		}
+	}
 	after := c.sh("echo > b")
 	for _, old := range []string{before.Before, before.After} {
 		n, _ := api.StateNumber(old)

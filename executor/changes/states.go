@@ -217,6 +217,11 @@ func (s *States) trim() {
 		}
 		s.forget(i)
 	}
+	defer func() {
+		if first := s.all[0]; s.bytes > s.cfg.MaxBytes && first.n == 1 && !first.saved && len(s.all) > 1 {
+			s.forget(0)
+		}
+	}()
 	for i := 0; s.bytes > s.cfg.MaxBytes && i < len(s.all)-1; {
 		switch k := s.all[i]; {
 		case k.saved:
@@ -234,6 +239,9 @@ func (s *States) trim() {
 
 func (s *States) pinned() map[uint64]bool {
 	pinned := map[uint64]bool{}
+	if len(s.all) > 0 && s.all[0].n == 1 { // the beginning
+		pinned[1] = true
+	}
 	for _, p := range s.pins {
 		pinned[p.State] = true
 	}

@@ -47,7 +47,7 @@ func get(tb testing.TB, s *changes.States, n uint64) *changes.State {
 func TestStates(t *testing.T) {
 	t.Parallel()
 	dir, kept := t.TempDir(), contents(t, 0)
-	cfg := changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states"), MaxStates: 6, MaxBytes: 1}
+	cfg := changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states"), MaxStates: 5, MaxBytes: 1}
 	p := &program{dir: dir, random: rand.New(rand.NewPCG(1, 2))}
 	tracker, err := changes.New(changes.Config{Root: dir, Store: kept})
 	if err != nil {
@@ -68,8 +68,8 @@ func TestStates(t *testing.T) {
 		}
 		images[n] = image(t, dir)
 		capture(t, states)
-		if n == 1 {
-			if err := states.Pin(changes.Pin{Name: "a \"name\"\n", State: 1, Time: time.Unix(1, 2), Note: "why"}); err != nil {
+		if n == 2 {
+			if err := states.Pin(changes.Pin{Name: "a \"name\"\n", State: 2, Time: time.Unix(1, 2), Note: "why"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -85,10 +85,10 @@ func TestStates(t *testing.T) {
 	}
 	checkAll := func(states *changes.States) {
 		t.Helper()
-		for n, want := range []error{changes.ErrNoState, nil, changes.ErrStateGone, nil, nil, nil, nil, nil, nil, changes.ErrNoState} {
+		for n, want := range []error{changes.ErrNoState, nil, nil, changes.ErrStateGone, nil, nil, nil, nil, nil, changes.ErrNoState} {
 			check(states, uint64(n), want)
 		}
-		if got := states.Pins(); len(got) != 1 || got[0].Name != "a \"name\"\n" || got[0].Note != "why" || !got[0].Time.Equal(time.Unix(1, 2)) || got[0].State != 1 {
+		if got := states.Pins(); len(got) != 1 || got[0].Name != "a \"name\"\n" || got[0].Note != "why" || !got[0].Time.Equal(time.Unix(1, 2)) || got[0].State != 2 {
 			t.Errorf("got the pins %+v", got)
 		}
 	}
@@ -102,7 +102,7 @@ func TestStates(t *testing.T) {
 	if states.Earlier() != 8 {
 		t.Errorf("got the earlier state %d", states.Earlier())
 	}
-	for _, n := range []uint64{1, 3, 8, 5} {
+	for _, n := range []uint64{1, 2, 8, 5} {
 		r := restore(t, tracker, get(t, states, n), changes.RestoreOptions{})
 		if d := different(images[n], image(t, dir)); d != "" || refusals(r) != "" {
 			t.Fatalf("%d: refused %s, and\n%s", n, refusals(r), d)
@@ -118,8 +118,9 @@ func TestStates(t *testing.T) {
 	if n := states.Add(step(t, tracker)); n != 19 {
 		t.Errorf("the next number is %d", n)
 	}
-	check(states, 1, changes.ErrStateGone)
-	if err := states.Pin(changes.Pin{Name: "x", State: 1}); !errors.Is(err, changes.ErrStateGone) {
+	check(states, 1, nil)
+	check(states, 2, changes.ErrStateGone)
+	if err := states.Pin(changes.Pin{Name: "x", State: 2}); !errors.Is(err, changes.ErrStateGone) {
 		t.Error(err)
 	}
 }
@@ -295,7 +296,7 @@ func TestStatesListReplaced(t *testing.T) {
 	}
 }
 
-// Where the store is full the oldest states go, and the newest and those with a pin can be restored.
+// Where the store is full the oldest states go, and the first, the newest and those with a pin can be restored.
 func TestStatesBound(t *testing.T) {
 	t.Parallel()
 	dir, kept := t.TempDir(), contents(t, 2<<20)
@@ -321,10 +322,10 @@ func TestStatesBound(t *testing.T) {
 	if got := kept.Stats(); got.Bytes > got.Bound {
 		t.Errorf("got %+v", got)
 	}
-	if _, err := states.Get(1); !errors.Is(err, changes.ErrStateGone) {
-		t.Errorf("the oldest state: %v", err)
+	if _, err := states.Get(2); !errors.Is(err, changes.ErrStateGone) {
+		t.Errorf("the oldest state but the first: %v", err)
 	}
-	for _, n := range []uint64{21, 120, 111} {
+	for _, n := range []uint64{1, 21, 120, 111} {
 		r := restore(t, tracker, get(t, states, n), changes.RestoreOptions{})
 		if d := different(images[n], image(t, dir)); d != "" || refusals(r) != "" {
 			t.Errorf("%d: refused %s, and\n%s", n, refusals(r), d)

@@ -29,8 +29,8 @@ func (p *program) changes() *cobra.Command {
 		Short: "Show what changed in the workspace of a sandbox",
 		Long: `Changes lists the actions that changed files in the workspace of a sandbox, uploads,
 and what changed between actions, the newest first. With --since it lists the paths
-that changed since a state, such as s16, or since the end of the action with a number,
-until now or another state. States are those of the list. With --watch it prints what
+that changed since a state, such as s16 or start, or since the end of the action with a
+number, until now or another state. States are those of the list. With --watch it prints what
 changes as it happens, until it is interrupted or the sandbox ends.
 
 Counts are of paths that were created (+), modified or given other attributes (~),
@@ -132,7 +132,7 @@ func (w watchedPath) Row() []string {
 type changeList []api.ChangeEntry
 
 func (l changeList) Table() [][]string {
-	rows := [][]string{{"N", "KIND", "SEEN", "STATE", "CHANGES"}}
+	rows := [][]string{{"N", "KIND", "SEEN", "STATE", "CHANGES", "TEXT"}}
 	for _, e := range l {
 		n := "-"
 		if e.N != nil {
@@ -142,7 +142,7 @@ func (l changeList) Table() [][]string {
 		if e.Ignored > 0 {
 			c.Ignored = map[string]int{"": e.Ignored}
 		}
-		rows = append(rows, []string{n, e.Kind, output.ShortStamp(e.Time, time.Now()), e.After, summary(&c)})
+		rows = append(rows, []string{n, e.Kind, output.ShortStamp(e.Time, time.Now()), e.After, summary(&c), output.OrDash(e.Text)})
 	}
 	return rows
 }

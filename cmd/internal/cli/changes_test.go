@@ -25,7 +25,7 @@ func TestChanges(t *testing.T) {
 		t.Errorf("act: exit code %d, %q, %q, %v", code, stdout, stderr, err)
 	}
 	lines := strings.Split(m.ok("changes", "box"), "\n")
-	if len(lines) != 4 || !strings.HasSuffix(lines[1], "+0 ~0 -1 >1") || !strings.HasSuffix(lines[2], "+3 ~0 -0 >0") {
+	if len(lines) != 4 || !strings.HasSuffix(lines[1], "+0 ~0 -1 >1   rm a; mv d e") || !strings.Contains(lines[2], "+3 ~0 -0 >0   sh -c echo out") {
 		t.Errorf("got %q", lines)
 	}
 	var entries []api.ChangeEntry

@@ -18,7 +18,7 @@ import (
 
 func (p *program) diff() *cobra.Command {
 	var path string
-	var stat, noPager bool
+	var stat, noPager, all bool
 	c := &cobra.Command{
 		Use:   "diff [flags] SANDBOX [N | STATE | FROM..TO]",
 		Short: "Show what changed in the workspace, line by line",
@@ -33,11 +33,13 @@ files, and files whose lines are not kept. On a terminal the text goes through $
 written out; otherwise it is as it is in the files, for 'git apply --unidiff-zero'.`,
 		Example: `  runtimectl diff build
   runtimectl diff build 17
+  runtimectl diff --all build
   runtimectl diff --stat build before-refactoring
   runtimectl diff build 17..20 --path src | git apply --unidiff-zero`,
 		Args:              command.ArgRange(1, 2),
 		ValidArgsFunction: p.CompleteStates,
 	}
+	c.Flags().BoolVar(&all, "all", false, "show what changed since the beginning, which is the state start")
 	c.Flags().BoolVar(&stat, "stat", false, "show how many lines of which files changed, and not the lines")
 	c.Flags().StringVar(&path, "path", "", "show only what is at or below this `PATH` of the workspace")
 	c.Flags().BoolVar(&noPager, "no-pager", false, "print at once, also on a terminal")
@@ -48,8 +50,15 @@ written out; otherwise it is as it is in the files, for 'git apply --unidiff-zer
 		if len(args) > 1 {
 			word = args[1]
 		}
+		if all && word != "" {
+			return command.Invalid("--all shows what changed since the beginning: leave %q out", word)
+		}
 		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
-			query, err := changesOf(cmd.Context(), c, word)
+			var query client.ChangesQuery
+			var err error
+			if !all {
+				query, err = changesOf(cmd.Context(), c, word)
+			}
 			if errors.Is(err, errNoChanges) {
 				_, _ = fmt.Fprintln(p.Stderr, err)
 				if format.Value == "diff" {

@@ -31,6 +31,13 @@ func TestDiffCommand(t *testing.T) {
 			t.Errorf("%q: exit code %d, %q, %q; asked %q", word, code, stdout, stderr, f.take(""))
 		}
 	}
+	f.answer("GET /v1/changes?diff=1", string(body))
+	if got := m.ok("diff", "--all", "box"); got != patchOf(t, &changed, false) {
+		t.Errorf("got %q", got)
+	}
+	if code, _, stderr := m.run("diff", "--all", "box", "s2"); code != 2 || !strings.Contains(stderr, `leave "s2" out`) {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
 	f.answer("GET /v1/changes?diff=1&path=src&since=s2", string(body))
 	if got := m.ok("diff", "box", "s2", "--path", "src", "--stat"); !strings.Contains(got, "9 files changed") {
 		t.Errorf("got %q", got)

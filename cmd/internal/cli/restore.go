@@ -20,7 +20,8 @@ func (p *program) restore() *cobra.Command {
 		Use:   "restore [flags] SANDBOX STATE",
 		Short: "Make the workspace what it was in a state or checkpoint",
 		Long: `Restore makes the workspace of a sandbox what it was in a state: a checkpoint, a state
-that 'changes' names, such as s16, or that after the action with a number. Names, types,
+that 'changes' names, such as s16, 'start' for the first one, or that after the action with
+a number. Names, types,
 contents, modes, owners, links, attributes and times come back; what is in other places,
 processes and connections do not. Programs that go on keep the files that they have open.
 

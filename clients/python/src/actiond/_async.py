@@ -575,10 +575,10 @@ class AsyncSandbox:
                 time = None
             return int(mode, 8) & 0o777 if mode.isdecimal() and len(mode) < 6 and set(mode) <= set("01234567") else 0o644, time
 
-    # What actions change in the workspace. States are "s16", names of checkpoints, or numbers of actions, for the states after these.
+    # What actions change in the workspace. States are "s16", "start", names of checkpoints, or numbers of actions, for the states after these.
 
-    async def changes(self, since: Union[str, int], until: Union[str, int] = "", *, path: str = "", diff: bool = False) -> Dict[str, Any]:
-        """Return what changed between two states, by default until now, as the API describes it; with `diff` also the lines."""
+    async def changes(self, since: Union[str, int] = "", until: Union[str, int] = "", *, path: str = "", diff: bool = False) -> Dict[str, Any]:
+        """Return what changed between two states, by default from the beginning until now; with `diff` also the lines."""
         query = _query(since=since, until=until, path=path, diff="1" if diff else None)
         return await self._http.tell("GET", f"/v1/changes{query}", most=64 * MiB)
 
