@@ -130,6 +130,7 @@ func (s *Server) awaitTunnel(ctx context.Context) error {
 		case <-s.hungUp:
 			return refuse(http.StatusTooManyRequests, "The server is shutting down")
 		case <-ctx.Done():
+			turn.Cancel() // so that others need not wait for its turn
 			return ctx.Err()
 		}
 	}
