@@ -97,7 +97,7 @@ type Workspace struct {
 	state     *changes.State
 	exact     bool
 	living    map[int]time.Duration // processes that lived at the last look, and when they were started
-	starts    proc.Starts           // since the last search for them
+	starts    *proc.Starts          // since the last search for them
 	rest      bool                  // no action ran since the last step
 	behind    bool                  // the tracker may have a later state than the last one
 	restoring bool
@@ -106,7 +106,7 @@ type Workspace struct {
 
 func newWorkspace(e *Executor, cfg WorkspaceConfig) *Workspace {
 	cfg.StepLimit = cmp.Or(cfg.StepLimit, defaultStepLimit)
-	w := &Workspace{cfg: cfg, e: e, first: make(chan struct{}), more: make(chan struct{}, 1)}
+	w := &Workspace{cfg: cfg, e: e, first: make(chan struct{}), more: make(chan struct{}, 1), starts: proc.NewStarts()}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.quiet = time.AfterFunc(time.Hour, w.wake)
 	w.quiet.Stop()
@@ -307,6 +307,7 @@ func (w *Workspace) close() {
 	w.cancel()
 	w.mu.Lock()
 	t := w.tracker.Swap(nil)
+	w.starts.Close()
 	w.quiet.Stop()
 	w.mu.Unlock()
 	ended := make(chan struct{})

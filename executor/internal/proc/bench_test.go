@@ -41,7 +41,8 @@ func BenchmarkLiving(b *testing.B) {
 
 // BenchmarkStarts finds out whether a process was started.
 func BenchmarkStarts(b *testing.B) {
-	var starts proc.Starts
+	starts := proc.NewStarts()
+	defer starts.Close()
 	b.ReportAllocs()
 	for b.Loop() {
 		starts.Since()

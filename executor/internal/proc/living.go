@@ -138,21 +138,37 @@ func ownerOf(pid int) int {
 	return -1
 }
 
-// Starts tells whether processes were started. Its zero value is ready; its method may not be called concurrently.
+// Starts tells whether processes were started. Its methods may not be called concurrently.
 type Starts struct {
-	loads *os.File // nil before the first call, and where the kernel does not tell
-	asked bool
-	last  [64]byte
-	buf   [64]byte
+	loads     *os.File // nil where the kernel does not tell
+	last, buf [64]byte
+}
+
+// NewStarts returns a Starts, which the caller closes.
+func NewStarts() *Starts {
+	f, err := os.Open("/proc/loadavg")
+	if err != nil {
+		return &Starts{}
+	}
+	var system unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &system) != nil || int64(system.Type) != unix.PROC_SUPER_MAGIC { //nolint:unconvert // of another size elsewhere
+		_ = f.Close() // it is that of lxcfs, say, which is late
+		return &Starts{}
+	}
+	return &Starts{loads: f}
+}
+
+// Close releases the descriptor. Since returns true then.
+func (s *Starts) Close() {
+	if s.loads != nil {
+		_ = s.loads.Close() // it was only read
+		s.loads = nil
+	}
 }
 
 // Since reports whether a process may have been started since the last call: a process or a thread, in the namespace of
 // this one. It takes one system call.
 func (s *Starts) Since() bool {
-	if !s.asked {
-		s.asked = true
-		s.open()
-	}
 	if s.loads == nil {
 		return true
 	}
@@ -167,18 +183,4 @@ func (s *Starts) Since() bool {
 	started := now != s.last
 	s.last = now
 	return started
-}
-
-// open opens the file if it is the kernel's: one that lxcfs mounts in its place is late.
-func (s *Starts) open() {
-	f, err := os.Open("/proc/loadavg")
-	if err != nil {
-		return
-	}
-	var system unix.Statfs_t
-	if unix.Fstatfs(int(f.Fd()), &system) != nil || int64(system.Type) != unix.PROC_SUPER_MAGIC { //nolint:unconvert // of another size elsewhere
-		_ = f.Close()
-		return
-	}
-	s.loads = f
 }

@@ -193,3 +193,23 @@ func reader(t *testing.T, by, variable string) (pid int, inode uint64) {
 	}
 	return pid, info.Sys().(*syscall.Stat_t).Ino
 }
+
+// The start of a process is told; where that is not known, one may have been started.
+func TestStarts(t *testing.T) {
+	t.Parallel()
+	starts := proc.NewStarts()
+	starts.Since()
+	for range 3 {
+		if err := exec.CommandContext(t.Context(), "true").Run(); err != nil {
+			t.Fatal(err)
+		}
+		if !starts.Since() {
+			t.Error("a process was started")
+		}
+	}
+	starts.Close()
+	starts.Close()
+	if !starts.Since() {
+		t.Error("it is not known whether one was started")
+	}
+}
