@@ -280,7 +280,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"action with no such changes", nil, post("/v1/actions", `{"changes":"all",`+runTrue[1:]), "", 400, ""},
 		{"action whose changes are not known", nil, post("/v1/actions", `{"changes":"facts",`+runTrue[1:]), "", 200, ""},
 		{"changes", withWorkspace, get("/v1/changes?since=s3"), "", 200, ""},
-		{"changes without a state", withWorkspace, get("/v1/changes"), "", 422, ""},
+		{"changes since a forgotten beginning", withWorkspace, get("/v1/changes"), "", 410, ""},
 		{"changes since a forgotten state", withWorkspace, get("/v1/changes?since=s1"), "", 410, ""},
 		{"changes since no state", withWorkspace, get("/v1/changes?since=s4"), "", 404, ""},
 		{"changes since no action", withWorkspace, get("/v1/changes?since=4"), "", 404, ""},
