@@ -164,6 +164,7 @@ func TestRenewThroughProxy(t *testing.T) {
 		{"another spelling", "", "/v1/%72enew/", `{"ttl_seconds":1800}`, 200, "GET/v1/status0", 30 * time.Minute},
 		{"beyond the limit", "", "/v1/renew", `{"ttl_seconds":3601}`, 403, "at most 3600 seconds", 30 * time.Minute},
 		{"no end", "", "/v1/renew", `{"ttl_seconds":0}`, 403, "at most 3600 seconds", 30 * time.Minute},
+		{"a query", "", "/v1/renew?x=1", `{"ttl_seconds":60}`, 400, "parameter \\\"x\\\" is unknown", 30 * time.Minute},
 		{"a wrong body", "", "/v1/renew", `{"ttl":1}`, 400, "ttl", 30 * time.Minute},
 		{"the operator beyond it", theKey, "/v1/renew", `{"ttl_seconds":7200}`, 200, "GET/v1/status0", 2 * time.Hour},
 	} {

@@ -343,6 +343,9 @@ func (g *Gateway) renewServer(w http.ResponseWriter, r *http.Request, d *destina
 	if err := g.takesRequests(r, d.to); err != nil {
 		return err
 	}
+	if err := api.CheckQuery(http.MethodPost, "/v1/renew", r.URL.RawQuery); err != nil {
+		return err
+	}
 	ttl, err := readRenewal(w, r)
 	if err != nil {
 		return err
