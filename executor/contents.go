@@ -76,12 +76,11 @@ func (e *Executor) closeStore() error {
 
 // reclaim makes room in the store, and keeps the contents that states and the undo history need. It fails where the
 // states of an earlier process are not known, whose contents it would lose.
-func (e *Executor) reclaim() error {
-	w := e.followed
+func (w *Workspace) reclaim() error {
 	if w.cfg.Dir == "" || w.cfg.Mode == api.ChangesFacts || w.Info().Baseline.Why == string(changes.WhyRoot) {
-		contents, err := e.contents()
+		contents, err := w.deps.contents()
 		if err == nil {
-			_, err = contents.Reclaim(e.editor.Needs)
+			_, err = contents.Reclaim(w.deps.needed)
 		}
 		return err
 	}
@@ -97,10 +96,10 @@ func (w *Workspace) openContents() (*store.Store, string) {
 	if w.cfg.Mode == api.ChangesFacts {
 		return nil, "the server was started with --changes facts: start it with --changes undo"
 	}
-	contents, err := w.e.contents()
+	contents, err := w.deps.contents()
 	if err != nil {
 		if !errors.Is(err, errNoStateDir) {
-			w.e.cfg.Logger.WarnContext(w.ctx, "changes of the workspace cannot be taken back", slog.Any("error", err))
+			w.deps.logger.WarnContext(w.ctx, "changes of the workspace cannot be taken back", slog.Any("error", err))
 		}
 		return nil, err.Error()
 	}
@@ -139,7 +138,7 @@ func (w *Workspace) Info() api.ChangesInfo {
 	if info.Mode != api.ChangesUndo {
 		return info
 	}
-	if contents, err := w.e.contents(); err == nil {
+	if contents, err := w.deps.contents(); err == nil {
 		stats := contents.Stats()
 		info.Store = &api.ChangesStore{Bytes: stats.Bytes, Bound: stats.Bound, LargeBytes: stats.CloneBytes, LargeBound: stats.CloneBound}
 	}
@@ -166,7 +165,7 @@ func (w *Workspace) readOrKeep(tracker *changes.Tracker, noUndo string) bool {
 		return false
 	}
 	if err != nil { // what is not kept is named where it is asked for
-		w.e.cfg.Logger.WarnContext(w.ctx, "contents of the workspace are not kept", slog.Any("error", err))
+		w.deps.logger.WarnContext(w.ctx, "contents of the workspace are not kept", slog.Any("error", err))
 	}
 	return true
 }

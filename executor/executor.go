@@ -155,7 +155,9 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		e.others = process.New(process.Config{AnyUser: true, Marks: cfg.Marks})
 	}
 	e.network.Store(&map[string]string{})
-	e.followed = newWorkspace(e, cfg.Workspace)
+	e.followed = newWorkspace(workspaceDeps{
+		logger: cfg.Logger, user: cfg.User, mark: own, contents: e.contents, needed: e.editor.Needs, idle: e.idleRoots,
+	}, cfg.Workspace)
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
 		List: e.names,
@@ -171,7 +173,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 func (e *Executor) openEditor(ctx context.Context) (*edit.Editor, error) {
 	cfg := edit.Config{
 		Root: e.cfg.WorkingDir, StateDir: e.cfg.StateDir, Temps: e.cfg.Temps, User: e.cfg.User, MaxReadSize: e.cfg.MaxFile, MaxMemory: e.cfg.MaxUndo,
-		Reclaim: e.reclaim,
+		Reclaim: func() error { return e.followed.reclaim() },
 		Older: func(edits int) {
 			e.cfg.Logger.InfoContext(ctx, "the undo history of an earlier version was removed", slog.Int("edits", edits))
 		},

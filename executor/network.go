@@ -81,3 +81,16 @@ func (e *Executor) roots(until time.Time) map[int]api.Origin {
 	delete(roots, 0) // of what has ended
 	return roots
 }
+
+// idleRoots is [workspaceDeps.idle].
+func (e *Executor) idleRoots() (sessions, idle []int) {
+	for pid, origin := range e.roots(time.Now()) {
+		switch origin.Kind {
+		case api.RunAction{}.Kind(), api.IPythonAction{}.Kind():
+			sessions = append(sessions, pid)
+		case api.BrowseAction{}.Kind(), api.MCPAction{}.Kind():
+			idle = append(idle, pid)
+		}
+	}
+	return sessions, idle
+}

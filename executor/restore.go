@@ -23,9 +23,9 @@ func (w *Workspace) resume(tracker *changes.Tracker) {
 	restored, err := tracker.Resume()
 	switch {
 	case err != nil:
-		w.e.cfg.Logger.ErrorContext(w.ctx, "a restore that was under way when the server ended is not complete", slog.Any("error", err))
+		w.deps.logger.ErrorContext(w.ctx, "a restore that was under way when the server ended is not complete", slog.Any("error", err))
 	case restored != nil:
-		w.e.cfg.Logger.InfoContext(w.ctx, "ended a restore that was under way when the server ended", slog.Int("refused", restored.RefusedCount))
+		w.deps.logger.InfoContext(w.ctx, "ended a restore that was under way when the server ended", slog.Int("refused", restored.RefusedCount))
 	}
 }
 
@@ -45,7 +45,7 @@ func (w *Workspace) Diff(c *api.Changes, from, to uint64) {
 func (w *Workspace) addDiffs(t *changes.Tracker, c *api.Changes, found *changes.Changes, a, b *changes.State) {
 	entries, truncated, err := t.Diff(a, b, found, 0)
 	if err != nil {
-		w.e.cfg.Logger.WarnContext(w.ctx, "changed lines are not known", slog.Any("error", err))
+		w.deps.logger.WarnContext(w.ctx, "changed lines are not known", slog.Any("error", err))
 		c.Truncated = true
 		return
 	}

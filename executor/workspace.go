@@ -19,7 +19,9 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/changes"
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/internal/channel"
+	"github.com/actiond/actiond/internal/identity"
 )
 
 const (
@@ -65,12 +67,24 @@ type WorkspaceConfig struct {
 	StepLimit time.Duration
 }
 
+// workspaceDeps are what a workspace has of the executor. The functions may be called concurrently.
+type workspaceDeps struct {
+	logger   *slog.Logger
+	user     *identity.User
+	mark     string                       // in the environment of all processes of the agent
+	contents func() (*store.Store, error) // opens the store once
+	needed   func(store.Sum) bool         // whether the undo history of edits needs a content
+	// idle returns the processes that do nothing unless an action asks them: shells and kernels, whose children may do
+	// something, and browsers and MCP servers.
+	idle func() (sessions, others []int)
+}
+
 // Workspace knows the states of the directory that actions work on, by numbers. Its methods may be called
 // concurrently. One goroutine makes the first state and reads contents, until close; another one looks at changed files
 // during a step. Both outlast close only if a file system does not answer.
 type Workspace struct {
 	cfg    WorkspaceConfig
-	e      *Executor
+	deps   workspaceDeps
 	ctx    context.Context //nolint:containedctx // ends with close
 	cancel context.CancelFunc
 	once   sync.Once
@@ -104,9 +118,9 @@ type Workspace struct {
 	processes proc.Scan // used by the one search that works
 }
 
-func newWorkspace(e *Executor, cfg WorkspaceConfig) *Workspace {
+func newWorkspace(deps workspaceDeps, cfg WorkspaceConfig) *Workspace {
 	cfg.StepLimit = cmp.Or(cfg.StepLimit, defaultStepLimit)
-	w := &Workspace{cfg: cfg, e: e, first: make(chan struct{}), more: make(chan struct{}, 1), starts: proc.NewStarts()}
+	w := &Workspace{cfg: cfg, deps: deps, first: make(chan struct{}), more: make(chan struct{}, 1), starts: proc.NewStarts()}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.quiet = time.AfterFunc(time.Hour, w.wake)
 	w.quiet.Stop()
@@ -195,7 +209,7 @@ func (w *Workspace) follow() {
 	defer w.recovers()
 	contents, why := w.openContents()
 	tracker, err := changes.New(changes.Config{
-		Root: w.cfg.Dir, User: w.e.cfg.User, MaxNames: w.cfg.MaxNames, MaxWatches: w.cfg.MaxWatches, Store: contents, StateDir: w.planDir(contents),
+		Root: w.cfg.Dir, User: w.deps.user, MaxNames: w.cfg.MaxNames, MaxWatches: w.cfg.MaxWatches, Store: contents, StateDir: w.planDir(contents),
 		Refuses: w.refuses,
 	})
 	if errors.Is(err, changes.ErrRefused) {
@@ -206,7 +220,7 @@ func (w *Workspace) follow() {
 		err = w.begin(tracker)
 	}
 	if err != nil {
-		w.e.cfg.Logger.WarnContext(w.ctx, "changes of the workspace are not followed", slog.Any("error", err))
+		w.deps.logger.WarnContext(w.ctx, "changes of the workspace are not followed", slog.Any("error", err))
 		w.off(err.Error())
 		return
 	}
@@ -239,7 +253,7 @@ func (w *Workspace) follow() {
 
 // begin makes the first state.
 func (w *Workspace) begin(tracker *changes.Tracker) error {
-	states, err := changes.OpenStates(tracker, changes.StatesConfig{Dir: w.cfg.StateDir, MaxBytes: w.cfg.MaxStateBytes, Firm: api.BisectPin, Also: w.e.editor.Needs})
+	states, err := changes.OpenStates(tracker, changes.StatesConfig{Dir: w.cfg.StateDir, MaxBytes: w.cfg.MaxStateBytes, Firm: api.BisectPin, Also: w.deps.needed})
 	if err != nil {
 		return err
 	}
@@ -252,7 +266,7 @@ func (w *Workspace) begin(tracker *changes.Tracker) error {
 	}
 	if earlier > 0 {
 		if before, err = states.Get(earlier); err != nil {
-			w.e.cfg.Logger.WarnContext(w.ctx, "what changed while no server ran is not known", slog.Any("error", err))
+			w.deps.logger.WarnContext(w.ctx, "what changed while no server ran is not known", slog.Any("error", err))
 		} else {
 			tracker.Adopt(before)
 		}
@@ -386,7 +400,7 @@ func (w *Workspace) look(step func(pids ...int) (*changes.State, error)) *change
 	state, _ := bounded(w, func() *changes.State {
 		state, err := step(living...)
 		if err != nil {
-			w.e.cfg.Logger.Warn("the workspace cannot be looked at", slog.Any("error", err))
+			w.deps.logger.Warn("the workspace cannot be looked at", slog.Any("error", err))
 			return nil
 		}
 		return state
@@ -430,7 +444,7 @@ func bounded[T any](w *Workspace, find func() T) (result T, ok bool) {
 // recovers stops following the directory if the goroutine that defers it panics: no action is to fail because of that.
 func (w *Workspace) recovers() {
 	if v := recover(); v != nil {
-		w.e.cfg.Logger.Error("changes of the workspace are no longer followed", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+		w.deps.logger.Error("changes of the workspace are no longer followed", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 		w.tracker.Store(nil)
 		w.off("it broke")
 	}
@@ -489,8 +503,8 @@ func (w *Workspace) find(rest bool) bool {
 func (w *Workspace) seek() (found map[int]time.Duration, ok bool) {
 	if w.ctx.Err() == nil && !w.stuck.Load() {
 		found, ok = bounded(w, func() map[int]time.Duration {
-			sessions, idle := w.e.idleRoots()
-			return w.processes.Living(sessions, idle, w.e.mark, w.e.cfg.User)
+			sessions, others := w.deps.idle()
+			return w.processes.Living(sessions, others, w.deps.mark, w.deps.user)
 		})
 	}
 	if !ok {
@@ -514,18 +528,4 @@ func (w *Workspace) leaves(job int) {
 	if job == 0 || !errors.Is(unix.Kill(job, 0), unix.ESRCH) {
 		w.suspect.Store(true)
 	}
-}
-
-// idleRoots returns the processes that do nothing unless an action asks them: shells and kernels, whose children may do something,
-// and browsers and MCP servers.
-func (e *Executor) idleRoots() (sessions, idle []int) {
-	for pid, origin := range e.roots(time.Now()) {
-		switch origin.Kind {
-		case api.RunAction{}.Kind(), api.IPythonAction{}.Kind():
-			sessions = append(sessions, pid)
-		case api.BrowseAction{}.Kind(), api.MCPAction{}.Kind():
-			idle = append(idle, pid)
-		}
-	}
-	return sessions, idle
 }
