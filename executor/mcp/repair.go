@@ -212,6 +212,13 @@ func finite(line []byte) []byte {
 	})
 }
 
+// Keywords of JSON Schema whose values are no schemas: values of instances, and schemas by names of the server's own,
+// which may be those of keywords.
+var (
+	valueKeywords = []string{"const", "default", "enum", "examples"}
+	namedKeywords = []string{"$defs", "definitions", "dependentSchemas", "patternProperties"}
+)
+
 // repairSchema makes a schema acceptable to clients, some of which refuse a whole list because of
 // a null, or of a list of required properties in a wrong place.
 func repairSchema(value any) {
@@ -223,11 +230,13 @@ func repairSchema(value any) {
 	for key, inner := range schema {
 		_, isList := inner.([]any)
 		switch {
-		case key == "const" || key == "default":
+		case slices.Contains(valueKeywords, key):
 		case inner == nil, key == "required" && !isList:
 			delete(schema, key)
 		case key == "properties":
 			repairProperties(schema, inner)
+		case slices.Contains(namedKeywords, key):
+			repairNamed(inner)
 		default:
 			repairSchema(inner)
 		}
@@ -246,12 +255,18 @@ func repairProperties(schema map[string]any, value any) {
 			schema[required] = names
 		}
 	}
-	for name, property := range properties {
-		switch property.(type) {
+	repairNamed(properties)
+}
+
+// repairNamed repairs schemas by names; what is no schema allows anything.
+func repairNamed(value any) {
+	named, _ := value.(map[string]any)
+	for name, schema := range named {
+		switch schema.(type) {
 		case map[string]any, bool:
-			repairSchema(property)
+			repairSchema(schema)
 		default:
-			properties[name] = map[string]any{}
+			named[name] = map[string]any{}
 		}
 	}
 }
