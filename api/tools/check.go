@@ -105,6 +105,9 @@ func (p *param) isNone(v any) bool {
 	case []any:
 		return len(v) == 0 && (p.kind == integers || p.neededBy == nil)
 	case string:
+		if elements, ok := list(v); ok && p.isList() { // which may be JSON in a string
+			return p.isNone(elements)
+		}
 		word := strings.ToLower(strings.TrimSpace(v))
 		if p.kind == text && p.enum == nil {
 			return word == "null" && p.neededBy == nil
@@ -113,6 +116,8 @@ func (p *param) isNone(v any) bool {
 	}
 	return false
 }
+
+func (p *param) isList() bool { return p.kind == integers || p.kind == texts || p.kind == objects }
 
 // required finds the first required parameter that is missing.
 func (c *checker) required(members map[string]any) *complaint {
