@@ -80,7 +80,7 @@ func (b *Bisect) keepPresent(ctx context.Context) error {
 	e := b.m.effects
 	e.mu.Lock()
 	now, _ := e.workspace.Verify()
-	b.pin = api.Pin{Name: api.BisectPin, State: e.stepped(now), Time: time.Now()}
+	b.pin = api.Pin{Name: api.BisectPin, State: e.stepped(now), Time: time.Now(), Expires: time.Now().AddDate(1, 0, 0)}
 	e.mu.Unlock()
 	if b.pin.State == 0 {
 		return errNoPresent()

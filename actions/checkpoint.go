@@ -13,7 +13,7 @@ import (
 const (
 	// maxCheckpoints bounds the checkpoints, each of which keeps contents.
 	maxCheckpoints = 100
-	// captureTime is how long a checkpoint waits for contents.
+	// captureTime is how long a checkpoint waits for contents, unless it says otherwise.
 	captureTime = time.Minute
 )
 
@@ -42,13 +42,17 @@ func errNoPresent() *api.Error {
 	return api.Conflict("The present state of the workspace is not known: /server_info says in changes how it is followed")
 }
 
-// Checkpoint gives the present state a name, and waits until the contents are kept, for a minute or until ctx ends.
+// Checkpoint gives the present state a name, and waits until the contents are kept, for a while or until ctx ends.
 func (m *Manager) Checkpoint(ctx context.Context, req api.CheckpointRequest) (api.Checkpoint, error) {
 	pin, err := m.checkpoint(ctx, req)
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
-	m.capture(ctx, captureTime)
+	wait := captureTime
+	if req.Wait != nil {
+		wait = seconds(*req.Wait)
+	}
+	m.capture(ctx, wait)
 	return m.describe(pin), nil
 }
 
@@ -61,15 +65,34 @@ func (m *Manager) checkpoint(ctx context.Context, req api.CheckpointRequest) (p 
 	if _, taken := m.pin(req.Name); taken {
 		return p, api.Conflict(fmt.Sprintf("There is a checkpoint %s already: remove it first, with DELETE /v1/checkpoints/%s", req.Name, url.PathEscape(req.Name)))
 	}
-	if len(m.named()) >= maxCheckpoints {
-		return p, api.Conflict(fmt.Sprintf("There are %d checkpoints already: remove one first", maxCheckpoints))
+	if err := m.makeRoom(); err != nil {
+		return p, err
 	}
 	state, err := m.present(ctx, req.Verify)
 	if err != nil {
 		return p, err
 	}
 	p = api.Pin{Name: req.Name, State: state, Time: time.Now()}
+	if req.Expires > 0 {
+		p.Expires = p.Time.Add(seconds(req.Expires))
+	}
 	return p, m.effects.workspace.Pin(p)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// makeRoom removes the oldest expired checkpoint where there are as many as there may be. The caller holds pinning.
+func (m *Manager) makeRoom() error {
+	pins := m.named()
+	if len(pins) < maxCheckpoints {
+		return nil
+	}
+	for _, p := range pins {
+		if !p.Expires.IsZero() && !time.Now().Before(p.Expires) {
+			return m.effects.workspace.Unpin(p.Name)
+		}
+	}
+	return api.Conflict(fmt.Sprintf("There are %d checkpoints already: remove one first", maxCheckpoints))
 }
 
 // named are the pins that are checkpoints.
@@ -87,7 +110,11 @@ func (m *Manager) named() (pins []api.Pin) {
 // describe returns a checkpoint as far as its contents are kept by now.
 func (m *Manager) describe(p api.Pin) api.Checkpoint {
 	missing, paths, _ := m.effects.workspace.Missing(p.State) // a state that went meanwhile has no numbers
-	return api.Checkpoint{Name: p.Name, State: api.StateName(p.State), Time: p.Time.UTC(), Missing: missing, MissingPaths: paths}
+	c := api.Checkpoint{Name: p.Name, State: api.StateName(p.State), Time: p.Time.UTC(), Missing: missing, MissingPaths: paths}
+	if !p.Expires.IsZero() {
+		c.Expires = p.Expires.UTC()
+	}
+	return c
 }
 
 // Checkpoints returns all of them, the oldest first.

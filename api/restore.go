@@ -80,6 +80,8 @@ type Pin struct {
 	Time  time.Time
 	// Note is a remark for its user.
 	Note string
+	// Expires is until when the state goes last where the store has no room, after later ones too; zero for never.
+	Expires time.Time
 }
 
 // Restored is the answer of a restore: its changes, from the state Before to the state After. A restore to Before takes
@@ -122,6 +124,11 @@ type CheckpointRequest struct {
 	// Verify lists the whole workspace before, which also finds changes without an
 	// event.
 	Verify bool `json:"verify,omitzero"`
+	// Wait is how long the answer waits for contents, in seconds; nil means 60.
+	Wait *float64 `json:"wait_seconds,omitzero"`
+	// Expires is for how many seconds the state is the last one to go where the store has no room, after later ones too.
+	// From then on the checkpoint makes room for another where there are too many. 0 means that it does neither.
+	Expires float64 `json:"expires_seconds,omitzero"`
 }
 
 // Checkpoint is a state with a name. It is kept until the checkpoint is removed.
@@ -133,6 +140,8 @@ type Checkpoint struct {
 	Missing int `json:"missing"`
 	// MissingPaths are some of these.
 	MissingPaths []FilePath `json:"missing_paths,omitempty"`
+	// Expires is the end of expires_seconds; zero without them.
+	Expires time.Time `json:"expires,omitzero"`
 }
 
 // Checkpoints is the list of checkpoints, the oldest first.
@@ -271,6 +280,12 @@ func DecodeRestore(body []byte) (RestoreRequest, error) {
 	return r, nil
 }
 
+// Bounds of the seconds of a checkpoint.
+const (
+	maxCheckpointWait    = 600
+	maxCheckpointExpires = 366 * 24 * 3600
+)
+
 // DecodeCheckpoint reads the body that makes a checkpoint. An error is an *[Error].
 func DecodeCheckpoint(body []byte) (CheckpointRequest, error) {
 	r, err := decodeBody[CheckpointRequest](checkpointShape, body, nil)
@@ -279,6 +294,12 @@ func DecodeCheckpoint(body []byte) (CheckpointRequest, error) {
 	}
 	if err := CheckCheckpointName(r.Name); err != nil {
 		return r, Invalid("body.name: " + err.Error())
+	}
+	switch {
+	case r.Wait != nil && !(*r.Wait >= 0 && *r.Wait <= maxCheckpointWait):
+		return r, Invalid(fmt.Sprintf("body.wait_seconds: must be 0 to %d, got %s", maxCheckpointWait, FormatSeconds(*r.Wait)))
+	case !(r.Expires >= 0 && r.Expires <= maxCheckpointExpires):
+		return r, Invalid(fmt.Sprintf("body.expires_seconds: must be 0 to %d, got %s", maxCheckpointExpires, FormatSeconds(r.Expires)))
 	}
 	return r, nil
 }

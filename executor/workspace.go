@@ -253,7 +253,7 @@ func (w *Workspace) follow() {
 
 // begin makes the first state.
 func (w *Workspace) begin(tracker *changes.Tracker) error {
-	states, err := changes.OpenStates(tracker, changes.StatesConfig{Dir: w.cfg.StateDir, MaxBytes: w.cfg.MaxStateBytes, Firm: api.BisectPin, Also: w.deps.needed})
+	states, err := changes.OpenStates(tracker, changes.StatesConfig{Dir: w.cfg.StateDir, MaxBytes: w.cfg.MaxStateBytes, Also: w.deps.needed})
 	if err != nil {
 		return err
 	}

@@ -190,6 +190,7 @@ func TestCheckpoints(t *testing.T) {
 		`{}`: "400 name", `{"name":1}`: "400 name", `{"name":""}`: "422 body.name", `{"name":"s1"}`: "422 body.name", `{"name":"12"}`: "422 body.name",
 		`{"name":".attempt"}`: "422 body.name", `{"name":"a b"}`: "422 body.name", `{"name":"` + strings.Repeat("a", 101) + `"}`: "422 body.name",
 		`{"name":"a","verify":1}`: "400 verify", `{"name":"a","x":1}`: "400 x",
+		`{"name":"a","wait_seconds":601}`: "422 body.wait_seconds", `{"name":"a","expires_seconds":-1}`: "422 body.expires_seconds",
 	} {
 		code := 0
 		_, _ = fmt.Sscan(want, &code)
@@ -198,7 +199,13 @@ func TestCheckpoints(t *testing.T) {
 	for i := range 99 {
 		wantAnswer(t, s, post("/v1/checkpoints", fmt.Sprintf(`{"name":"n%d"}`, i)), 201, "")
 	}
-	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"more"}`), 409, "There are 100 checkpoints already")
+	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"more","expires_seconds":9}`), 409, "There are 100 checkpoints already")
+	wantAnswer(t, s, remove("/v1/checkpoints/n7"), 204, "")
+	for i := range 101 { // each makes room for the next
+		wantAnswer(t, s, post("/v1/checkpoints", fmt.Sprintf(`{"name":"short%d","wait_seconds":0,"expires_seconds":1e-9}`, i)), 201, `,"expires":"2`)
+	}
+	wantAnswer(t, s, remove("/v1/checkpoints/short99"), 404, "There is no checkpoint")
+	wantAnswer(t, s, remove("/v1/checkpoints/short100"), 204, "")
 	tree.Off = "too large, see --changes"
 	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"off"}`), 409, "see --changes")
 	wantAnswer(t, newServer(t), get("/v1/checkpoints"), 200, `{"checkpoints":[]}`)

@@ -48,8 +48,6 @@ type StatesConfig struct {
 	MaxStates int
 	// MaxBytes bounds the memory of the states beside the last one; 0 means 64 MiB. Those that are saved are read again.
 	MaxBytes int
-	// Firm is the name of a pin that stays also where the store has no room; "" means none.
-	Firm string
 	// Also reports whether others need a content of the store; nil means no.
 	Also func(store.Sum) bool
 }
@@ -60,6 +58,9 @@ type Pin struct {
 	State uint64
 	Time  time.Time
 	Note  string
+	// Expires is until when the pin stays also where the store has no room, so that later states go before it; zero means that it
+	// goes with the others.
+	Expires time.Time
 }
 
 // States are the states of a tracker by number, from 1. The oldest ones go where there are too many; those with a pin stay,
@@ -148,9 +149,11 @@ func (s *States) read() error {
 
 func (s *States) readLine(line string) {
 	var p Pin
-	var at int64
-	if n, err := fmt.Sscanf(line, "pin %q %d %d %q", &p.Name, &p.State, &at, &p.Note); n == 4 && err == nil {
-		p.Time = time.Unix(0, at)
+	var at, expires int64
+	if n, _ := fmt.Sscanf(line, "pin %q %d %d %q %d", &p.Name, &p.State, &at, &p.Note, &expires); n >= 4 { // earlier ones have 4
+		if p.Time = time.Unix(0, at); expires > 0 {
+			p.Expires = time.Unix(0, expires)
+		}
 		s.pins[p.Name] = p
 		return
 	}
@@ -347,8 +350,8 @@ func (s *States) Pins() []Pin {
 }
 
 // Capture keeps the contents of the last state, see [Tracker.KeepContents], and saves all states for the next process.
-// Where the store is full, the oldest states go, those with a pin last; it fails with [store.ErrFull] if that was not
-// enough.
+// Where the store is full, the oldest states go, those with a pin last and those with one that did not expire never; it
+// fails with [store.ErrFull] if that was not enough.
 func (s *States) Capture(ctx context.Context, hurry bool) error {
 	if s.t.cfg.Store == nil {
 		return nil
@@ -477,7 +480,11 @@ func (s *States) list() []byte {
 	text = s.appendStates(text, s.all)
 	for _, name := range slices.Sorted(maps.Keys(s.pins)) {
 		p := s.pins[name]
-		text = fmt.Appendf(text, "pin %q %d %d %q\n", p.Name, p.State, p.Time.UnixNano(), p.Note)
+		expires := int64(0)
+		if !p.Expires.IsZero() {
+			expires = p.Expires.UnixNano()
+		}
+		text = fmt.Appendf(text, "pin %q %d %d %q %d\n", p.Name, p.State, p.Time.UnixNano(), p.Note, expires)
 	}
 	return text
 }
@@ -506,7 +513,11 @@ func (s *States) giveWay() (bool, error) {
 	}
 	old := without(s.pinned())
 	if len(old) == 0 {
-		old = without(map[uint64]bool{s.pins[s.cfg.Firm].State: true})
+		firm := map[uint64]bool{}
+		for _, p := range s.pins {
+			firm[p.State] = firm[p.State] || time.Now().Before(p.Expires)
+		}
+		old = without(firm)
 	}
 	old = old[:(len(old)+1)/2]
 	for _, k := range old {

@@ -333,12 +333,13 @@ func TestStatesBound(t *testing.T) {
 	}
 }
 
-// A firm pin stays where the present alone fills the store, and other pins go. One that was taken back does not return.
+// A firm pin stays where the present alone fills the store, also over a restart, and other pins go, expired ones too. One that was
+// taken back does not return.
 func TestStatesFirm(t *testing.T) {
 	t.Parallel()
 	dir, kept := t.TempDir(), contents(t, 2<<20)
 	tracker := track(t, changes.Config{Root: dir, Store: kept})
-	cfg := changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states"), Firm: "firm"}
+	cfg := changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states")}
 	states := openStates(t, tracker, cfg)
 	random := rand.NewChaCha8([32]byte{1})
 	add := func(files int) (n uint64, full bool) {
@@ -359,17 +360,19 @@ func TestStatesFirm(t *testing.T) {
 	}
 	var want map[string]string
 	var firm uint64
-	for _, name := range []string{"other", "firm"} {
+	expires := map[string]time.Time{"expired": time.Now().Add(-time.Nanosecond), "firm": time.Now().Add(time.Hour)}
+	for _, name := range []string{"other", "expired", "firm"} {
 		firm, _ = add(5)
 		want = image(t, dir)
-		if err := states.Pin(changes.Pin{Name: name, State: firm}); err != nil {
+		if err := states.Pin(changes.Pin{Name: name, State: firm, Expires: expires[name]}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	states = openStates(t, tracker, cfg)
 	for full := false; !full; {
 		_, full = add(80)
 	}
-	if pins := states.Pins(); len(pins) != 1 || pins[0].Name != "firm" {
+	if pins := states.Pins(); len(pins) != 1 || pins[0].Name != "firm" || !pins[0].Expires.Equal(expires["firm"]) {
 		t.Fatalf("got the pins %+v", pins)
 	}
 	r := restore(t, tracker, get(t, states, firm), changes.RestoreOptions{})

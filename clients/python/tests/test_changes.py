@@ -27,8 +27,8 @@ class Changes(Both):
     def test_restore(self):
         whole = "./a:one\n./b:two\n"
         name = self.id().rpartition(".")[2] + self.kind
-        point = self.sb.checkpoint(name, verify=True)
-        self.assertEqual((point["name"], point["missing"]), (name, 0))
+        point = self.sb.checkpoint(name, verify=True, wait_seconds=30, expires_seconds=60)
+        self.assertEqual((point["name"], point["missing"], "expires" in point), (name, 0, True))
         self.assertIn((name, point["state"]), [(c["name"], c["state"]) for c in self.sb.checkpoints()])
         with self.assertRaises(actiond.Refused) as raised:
             self.sb.checkpoint(name)

@@ -605,12 +605,14 @@ class AsyncSandbox:
         sent = {name: value for name, value in request.items() if value not in (None, False)}
         return await self._http.tell("POST", "/v1/restore", sent, tries=1, most=64 * MiB, silence=LONG)
 
-    async def checkpoint(self, name: str, *, verify: bool = False) -> Dict[str, Any]:
+    async def checkpoint(self, name: str, *, verify: bool = False, wait_seconds: float = 60, expires_seconds: float = 0) -> Dict[str, Any]:
         """Give the present state a name. `missing` of the result counts files that a restore would refuse.
 
-        With `verify` every file is looked at. Refused with status 409: the name is taken.
+        With `verify` every file is looked at. `wait_seconds` bounds the wait for contents. For `expires_seconds` the state goes last where
+        the store is full; then it makes room where there are 100 checkpoints. Refused with status 409: the name is taken.
         """
-        return await self._http.tell("POST", "/v1/checkpoints", {"name": name, "verify": verify}, tries=1, silence=LONG)
+        asked: Dict[str, Any] = {"name": name, "verify": verify, "wait_seconds": wait_seconds, "expires_seconds": expires_seconds}
+        return await self._http.tell("POST", "/v1/checkpoints", asked, tries=1, silence=LONG)
 
     async def checkpoints(self) -> List[Dict[str, Any]]:
         """Return the checkpoints, the oldest first."""
