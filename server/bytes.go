@@ -8,15 +8,15 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/files"
+	osfiles "github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/server/files"
 )
 
 // Incoming is the new content of a file, received before it takes the file's place. It is
@@ -83,16 +83,16 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, info, err := s.openRegular(name)
+	f, info, err := s.trees.OpenRegular(name)
 	if err != nil {
-		return fileError(err, name)
+		return files.Error(err, name)
 	}
 	defer f.Close()
 	h := w.Header()
 	if wantsTag(r, info.Size()) {
-		tag, err := files.SHA256(f, info.Size(), func() error { return context.Cause(r.Context()) })
+		tag, err := osfiles.SHA256(f, info.Size(), func() error { return context.Cause(r.Context()) })
 		if err != nil {
-			return fileError(err, name)
+			return files.Error(err, name)
 		}
 		h.Set("Etag", `"`+tag+`"`)
 	}
@@ -100,45 +100,6 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 	h.Set(api.ModeHeader, fmt.Sprintf("%04o", info.Mode().Perm()))
 	http.ServeContent(w, r, "", info.ModTime(), f)
 	return nil
-}
-
-// openRegular opens a regular file with the user's rights. Others are not opened, as a
-// device might act on it, nor are files of the kernel, which may block like a pipe.
-func (s *Server) openRegular(name string) (f *os.File, info fs.FileInfo, err error) {
-	err = s.cfg.As(func() (err error) {
-		if info, err = os.Stat(name); err != nil {
-			return err
-		}
-		if err = onlyRegular(name, info); err != nil {
-			return err
-		}
-		f, err = openFile(name)
-		return err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	if info, err = f.Stat(); err == nil {
-		err = onlyRegular(name, info)
-	}
-	if err == nil && kernelFiles(f) {
-		err = refuseFile("not_regular_file", name, "%q is a file of the kernel: read it with a command", name)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	return f, info, nil
-}
-
-func onlyRegular(name string, info fs.FileInfo) error {
-	if info.Mode().IsRegular() {
-		return nil
-	}
-	code := "not_regular_file"
-	if info.IsDir() {
-		code = "is_directory"
-	}
-	return refuseFile(code, name, "%q is not a file but %s", name, fileKind(info.Mode()))
 }
 
 // wantsTag reports whether a file is to be hashed before it is sent.
@@ -264,7 +225,7 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 		if body.err != nil {
 			err = unreadFile(r, body.err, name)
 		}
-		return nil, fileError(err, name)
+		return nil, files.Error(err, name)
 	}
 	facts := fmt.Sprintf("%s %d %s", sum, size, r.URL.Query().Get("mode"))
 	c, err := newFileCall(r, "write_file", name, facts, func(ctx context.Context, _ api.Watch) (api.Observation, error) {

@@ -1,13 +1,6 @@
 package server
 
 import (
-	"bytes"
-	"context"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -16,47 +9,8 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// Internals that tests need.
-var MemberName = memberName
-
-// FileError is fileError for an error of the system at a path.
-func FileError(errno syscall.Errno, path string) error {
-	return fileError(&fs.PathError{Op: "open", Path: path, Err: errno}, path)
-}
-
-// Overwrite writes size bytes to a path.
-func Overwrite(path string, content io.Reader, size int64) error {
-	err := new(Server).putFollowing(filepath.Dir(path), incomingFile{
-		name: filepath.Base(path), size: size, follow: true,
-		open: func() (io.ReadCloser, error) { return io.NopCloser(content), nil },
-	})
-	return legacyFileError(err, path, 400)
-}
-
-// PutAsServer writes an empty file as the server does where the user may not; it calls
-// opened when it is about to write.
-func PutAsServer(owner Owner, directory, name string, opened func() error) error {
-	s := &Server{cfg: Config{Owner: &owner}}
-	return s.putAsServer(directory, incomingFile{name: name, open: func() (io.ReadCloser, error) {
-		return io.NopCloser(new(bytes.Buffer)), opened()
-	}})
-}
-
-// Unpack puts the content of a zip into a directory.
-func (s *Server) Unpack(archive *os.File, size int64, directory string) error {
-	return s.unpack(context.Background(), archive, size, directory)
-}
-
-// Inspect returns what is wrong with a zip.
-func Inspect(archive []byte, most int64) error {
-	_, err := inspect(context.Background(), bytes.NewReader(archive), int64(len(archive)), most)
-	return err
-}
-
 // Bounds that tests go beyond.
 const (
-	MaxMembers   = maxMembers
-	SmallContent = smallContent
 	MaxConns     = maxConns
 	MaxHeader    = maxHeader
 	MaxTunnels   = maxTunnels

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/files"
+	osfiles "github.com/actiond/actiond/internal/files"
+	"github.com/actiond/actiond/server/files"
 )
 
 const (
@@ -39,19 +40,19 @@ func (s *Server) listDirectory(w http.ResponseWriter, r *http.Request) error {
 	if limit == 0 {
 		return invalid("query.limit: must be a whole number from 1 to %d, got 0", maxEntries)
 	}
-	after, ok := files.DecodeCursor(r.URL.Query().Get("after"))
+	after, ok := osfiles.DecodeCursor(r.URL.Query().Get("after"))
 	if !ok {
 		return invalid("query.after: must be the next of a page, got %s", api.Describe(r.URL.Query().Get("after")))
 	}
 	page := api.Listed{Entries: []api.ListedEntry{}}
-	var entries []files.Entry
+	var entries []osfiles.Entry
 	err = s.cfg.As(func() error {
-		dir, err := openDirectory(name)
+		dir, err := files.OpenDirectory(name)
 		if err != nil {
 			return err
 		}
 		defer dir.Close()
-		l := files.Listing{
+		l := osfiles.Listing{
 			Dir: dir, Recursive: recursive, After: after, Limit: int(limit), Bytes: maxEntriesBytes, //nolint:gosec // at most maxEntries
 			Ended: func() error { return context.Cause(r.Context()) },
 		}
@@ -59,12 +60,12 @@ func (s *Server) listDirectory(w http.ResponseWriter, r *http.Request) error {
 		return err
 	})
 	if err != nil {
-		return fileError(err, name)
+		return files.Error(err, name)
 	}
 	for i := range entries {
 		page.Entries = append(page.Entries, listedEntry(name, &entries[i]))
 	}
-	page.Next = files.EncodeCursor(page.Next)
+	page.Next = osfiles.EncodeCursor(page.Next)
 	return writeJSON(w, http.StatusOK, page)
 }
 
@@ -74,7 +75,7 @@ var fileTypes = map[uint32]string{
 	unix.S_IFSOCK: "socket", unix.S_IFCHR: "char_device", unix.S_IFBLK: "block_device",
 }
 
-func listedEntry(dir string, e *files.Entry) api.ListedEntry {
+func listedEntry(dir string, e *osfiles.Entry) api.ListedEntry {
 	entry := api.ListedEntry{Type: "unknown", Modified: e.Modified().UTC()}
 	entry.Name, entry.NameBase64 = asText(e.Name)
 	entry.Target, entry.TargetBase64 = asText(e.Target)
@@ -84,7 +85,7 @@ func listedEntry(dir string, e *files.Entry) api.ListedEntry {
 	}
 	if e.Err != nil {
 		shown, _ := asText(path.Join(dir, e.Name))
-		entry.Error = &api.Fault{Code: files.Code(e.Err), Path: shown, Errno: files.Errno(e.Err)}
+		entry.Error = &api.Fault{Code: osfiles.Code(e.Err), Path: shown, Errno: osfiles.Errno(e.Err)}
 	}
 	return entry
 }

@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"errors"
+	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,14 +12,15 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/files"
+	osfiles "github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/server"
+	"github.com/actiond/actiond/server/files"
 )
 
 const nobodyID = 65534
 
 func ofNobody(cfg *server.Config) {
-	cfg.As, cfg.Owner = asNobody, &server.Owner{UID: nobodyID, GID: nobodyID}
+	cfg.As, cfg.Owner = asNobody, &files.Owner{UID: nobodyID, GID: nobodyID}
 }
 
 // owned returns who owns a file.
@@ -130,9 +133,12 @@ func TestFailedUploadFollowsNoLink(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(victim, "new"), 0o755))
 	must(t, os.Mkdir(own, 0o755))
 	full := errors.New("the disk is full")
-	err := server.PutAsServer(server.Owner{UID: nobodyID, GID: nobodyID}, filepath.Join(own, "new"), "f", func() error {
-		return errors.Join(os.Rename(own, filepath.Join(dir, "moved")), os.Symlink(victim, own), full)
+	trees := files.New(files.Config{
+		As: asNobody, Owner: &files.Owner{UID: nobodyID, GID: nobodyID}, Overrule: func() bool { return true },
 	})
+	err := trees.Put(t.Context(), filepath.Join(own, "new"), []files.Incoming{{Name: "f", Open: func() (io.ReadCloser, error) {
+		return nil, errors.Join(os.Rename(own, filepath.Join(dir, "moved")), os.Symlink(victim, own), full)
+	}}})
 	if !errors.Is(err, full) {
 		t.Errorf("got %v, want that %v", err, full)
 	}
@@ -150,12 +156,12 @@ func TestOwnFilesAreRecovered(t *testing.T) {
 	}
 	state, dir := t.TempDir(), t.TempDir()
 	must(t, os.Chmod(dir, 0o755))
-	l, _, err := files.OpenLedger(state, asNobody)
+	l, _, err := osfiles.OpenLedger(state, asNobody)
 	must(t, err)
-	f, err := l.CreateOwn(files.System{}, "", dir, 0o600)
+	f, err := l.CreateOwn(osfiles.System{}, "", dir, 0o600)
 	must(t, err)
 	must(t, l.Close())
-	l, left, err := files.OpenLedger(state, asNobody)
+	l, left, err := osfiles.OpenLedger(state, asNobody)
 	must(t, err)
 	defer l.Close()
 	if _, err := os.Lstat(f.Name()); !os.IsNotExist(err) || len(left) > 0 {
@@ -179,7 +185,7 @@ func TestFileErrors(t *testing.T) {
 		syscall.EIO:        500, syscall.EMFILE: 500, syscall.ENOMEM: 500, syscall.EBADF: 500,
 	} {
 		got := 500
-		if refusal, ok := errors.AsType[*api.Error](server.FileError(errno, "/f")); ok {
+		if refusal, ok := errors.AsType[*api.Error](files.Error(&fs.PathError{Op: "open", Path: "/f", Err: errno}, "/f")); ok {
 			got = refusal.Status
 		}
 		if got != want {

@@ -20,9 +20,10 @@ import (
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/tools"
-	"github.com/actiond/actiond/internal/files"
+	osfiles "github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/processors"
+	"github.com/actiond/actiond/server/files"
 )
 
 // Executor carries out actions and has their sessions. All methods may be called
@@ -180,10 +181,10 @@ type Config struct {
 	// /sys/fs/cgroup.
 	ControlGroup string
 	// Temps records the temporary files of uploads; nil records nothing.
-	Temps *files.Ledger
+	Temps *osfiles.Ledger
 	// Owner is the sandbox's user, where this process may write files that As may
 	// not; nil otherwise. Only requests with a key write such files.
-	Owner *Owner
+	Owner *files.Owner
 	// MaxBody bounds the body of execute_action in bytes, and those of all large ones,
 	// and of large answers, that are worked on at a time; 0 means 64 MiB: the
 	// largest honest action carries a whole file as text, and one that is
@@ -256,6 +257,7 @@ type Server struct {
 	release   *time.Timer // gives memory back once actions have been over for a while
 	reclaim   reclaimer
 	shares    *actions.Memory // of large bodies and answers
+	trees     *files.Trees
 }
 
 // New returns a server that is ready to serve.
@@ -293,6 +295,9 @@ func New(cfg Config) *Server {
 		shares:    actions.NewMemory(cfg.MaxBody),
 		reclaim:   reclaimer{usage: runtimeUsage, give: giveBack},
 	}
+	s.trees = files.New(files.Config{
+		As: cfg.As, Owner: cfg.Owner, Overrule: s.locked, Temps: cfg.Temps, WriteInPlace: cfg.WriteInPlace, MaxUnpacked: cfg.MaxUpload,
+	})
 	if cfg.Key != "" {
 		s.owner.set(cfg.Key, "")
 	}

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/files"
+	osfiles "github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/hostpath"
 )
 
@@ -148,7 +148,7 @@ func readBundle(root *os.File, name string) ([]byte, error) {
 	}
 	defer func() { _ = found.Close() }() // it was only read
 	if info, err := found.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(files.ErrNotRegular, err)
+		return nil, errors.Join(osfiles.ErrNotRegular, err)
 	}
 	f, err := found.Reader()
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Server) openTrust() (root *os.Root, at string, err error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, "", err
 	}
-	made, dir, err := files.MkdirNoFollow(name)
+	made, dir, err := osfiles.MkdirNoFollow(name)
 	for _, one := range made {
 		defer func() { _ = one.Close() }() // a directory
 		err = errors.Join(err, one.Chmod(0o755))
@@ -197,7 +197,7 @@ func (s *Server) openTrust() (root *os.Root, at string, err error) {
 }
 
 func (s *Server) writeTrust(dir *os.Root, above, name string, data []byte) error {
-	return s.cfg.Temps.Replace(files.Replacement{
+	return s.cfg.Temps.Replace(osfiles.Replacement{
 		Dir: dir, Above: above, Name: name, Mode: 0o600, Fill: func(f *os.File) error {
 			_, err := f.Write(data)
 			return errors.Join(err, f.Chmod(0o644)) // whatever the umask
@@ -211,7 +211,7 @@ var errChanged = errors.New("it changed meanwhile")
 // be a file of the host.
 func (s *Server) replaceBundle(root *os.File, name string, old, data []byte) error {
 	above, base := path.Split(name)
-	fd, err := files.OpenBeneath(int(root.Fd()), strings.Trim(above, "/"), unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := osfiles.OpenBeneath(int(root.Fd()), strings.Trim(above, "/"), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (s *Server) replaceBundle(root *os.File, name string, old, data []byte) err
 		return err
 	}
 	defer func() { _ = dir.Close() }() // a directory
-	file, err := files.OpenBeneath(fd, base, unix.O_RDONLY)
+	file, err := osfiles.OpenBeneath(fd, base, unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -235,14 +235,14 @@ func (s *Server) replaceBundle(root *os.File, name string, old, data []byte) err
 	switch {
 	case !ok || !info.Mode().IsRegular() || info.Size() != int64(len(old)):
 		return errChanged
-	case stat.Nlink > 1 || files.HasAttributes(f):
+	case stat.Nlink > 1 || osfiles.HasAttributes(f):
 		return errors.New("it has other names or attributes, which would be lost")
 	}
-	return s.cfg.Temps.Replace(files.Replacement{ // without Old, and so never in place: the file may be the host's
+	return s.cfg.Temps.Replace(osfiles.Replacement{ // without Old, and so never in place: the file may be the host's
 		Dir: dir, Above: path.Join(s.cfg.imageRoot(), above), Name: base, Mode: 0o600,
 		Fill: func(f *os.File) error {
 			_, err := f.Write(data)
-			return errors.Join(err, files.Give(f, int(stat.Uid), int(stat.Gid)), f.Chmod(info.Mode()&files.ModeBits))
+			return errors.Join(err, osfiles.Give(f, int(stat.Uid), int(stat.Gid)), f.Chmod(info.Mode()&osfiles.ModeBits))
 		},
 		Check: func() error {
 			if now, err := dir.Lstat(base); err != nil || !os.SameFile(now, info) {

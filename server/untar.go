@@ -1,7 +1,6 @@
 package server
 
 import (
-	"archive/tar"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -13,12 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/archive"
-	"github.com/actiond/actiond/internal/files"
+	osfiles "github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/server/files"
 )
 
 // unpackArchive puts the files of a tar archive into a directory: as they come, or with an
@@ -50,7 +48,7 @@ func (s *Server) unpackStream(w http.ResponseWriter, r *http.Request) error {
 	body := &source{Reader: r.Body}
 	n := 0
 	_, err = s.actions.Beside(r.Context(), api.CauseUpload, false, func() (err error) {
-		n, err = s.untar(name, create, body)
+		n, err = s.trees.Untar(name, create, body)
 		return err
 	})
 	switch {
@@ -60,31 +58,6 @@ func (s *Server) unpackStream(w http.ResponseWriter, r *http.Request) error {
 		return unreadBody(r, body.err)
 	}
 	return unpackError(err, name)
-}
-
-// untar unpacks an archive and returns how many entries of it are there. A directory that it
-// made goes where none is.
-func (s *Server) untar(name string, create bool, archived io.Reader) (entries int, err error) {
-	var dir *os.File
-	var made []string
-	err = s.cfg.As(func() (err error) {
-		if create {
-			if made, err = files.MakeDirs(name); err != nil {
-				return err
-			}
-		}
-		dir, err = files.Open(name, os.O_RDONLY|unix.O_DIRECTORY|unixFlags, 0)
-		return err
-	})
-	if err == nil {
-		defer dir.Close()
-		u := &archive.Unpacker{Root: dir, AllLinks: true, DirMode: newDirectory, As: s.cfg.As}
-		entries, err = u.Unpack(tar.NewReader(archived), nil)
-	}
-	if err != nil && entries == 0 && made != nil {
-		_ = s.cfg.As(func() error { files.RemoveDirs(made); return nil }) // those that are empty
-	}
-	return entries, err
 }
 
 // readArchive receives an archive whole, so that a body that is cut does nothing, and its hash
@@ -110,7 +83,7 @@ func (s *Server) readArchive(r *http.Request, begun time.Time) (*call, error) {
 	case body.err != nil:
 		err = unreadFile(r, body.err, name)
 	case err != nil:
-		err = fileError(err, "the buffer of the archive")
+		err = files.Error(err, "the buffer of the archive")
 	}
 	var c *call
 	if err == nil {
@@ -138,7 +111,7 @@ func (s *Server) unpackBuffer(name string, create bool, buffer *os.File) (api.Ob
 	if _, err := buffer.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("reading the buffer of an archive: %w", err)
 	}
-	entries, err := s.untar(name, create, buffer)
+	entries, err := s.trees.Untar(name, create, buffer)
 	if err == nil {
 		return api.FileObservation{Path: name, Directory: true, Entries: &entries}, nil
 	}
@@ -152,7 +125,7 @@ func (s *Server) unpackBuffer(name string, create bool, buffer *os.File) (api.Ob
 
 // unpackError returns the error of an archive, or of the member that could not be unpacked.
 func unpackError(err error, dir string) error {
-	fault := api.Fault{Path: dir, Errno: files.Errno(err)}
+	fault := api.Fault{Path: dir, Errno: osfiles.Errno(err)}
 	if member, ok := errors.AsType[*archive.MemberError](err); ok {
 		fault.Path = path.Join(dir, member.Name)
 	}
@@ -164,14 +137,14 @@ func unpackError(err error, dir string) error {
 	case errors.Is(err, archive.ErrHostile), errors.Is(err, archive.ErrFormat):
 		fault.Code = "invalid_argument"
 	default:
-		refusal, ok := errors.AsType[*api.Error](fileError(err, dir))
+		refusal, ok := errors.AsType[*api.Error](files.Error(err, dir))
 		if !ok {
 			return fmt.Errorf("unpacking in %s: %w", dir, err)
 		}
 		if fault.Path == dir { // it is about the directory itself
 			return refusal
 		}
-		fault.Code = files.Code(err)
+		fault.Code = osfiles.Code(err)
 	}
 	return api.FileError(fault, err.Error()) // which names the member
 }

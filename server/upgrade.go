@@ -15,6 +15,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/server/files"
 )
 
 // Upgrader replaces this program by another one, in the same process. Its methods are
@@ -182,7 +183,7 @@ func (s *Server) receiveProgram(r *http.Request) (version string, err error) {
 	case body.err != nil:
 		return "", unreadBody(r, body.err)
 	}
-	return "", legacyFileError(err, "the program", http.StatusInternalServerError)
+	return "", files.LegacyError(err, "the program", http.StatusInternalServerError)
 }
 
 // awaitWork waits so long at most until nothing runs, and returns the names of the work that still runs.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/files"
 )
 
 // maxParts bounds the fields of a form; one is wanted, and clients add few.
@@ -44,11 +45,11 @@ func (s *Server) uploadFile(w http.ResponseWriter, r *http.Request) error {
 	}
 	changed, err := s.actions.Beside(r.Context(), api.CauseUpload, asked != "", func() error { //nolint:contextcheck // it has the one of the request
 		if strings.HasSuffix(result.Filename, ".zip") {
-			return s.unpack(r.Context(), buffer, size, result.Destination)
+			return s.trees.Unzip(r.Context(), buffer, size, result.Destination)
 		}
-		return s.put(r.Context(), result.Destination, []incomingFile{{
-			name: result.Filename, size: size, follow: true,
-			open: func() (io.ReadCloser, error) {
+		return s.trees.Put(r.Context(), result.Destination, []files.Incoming{{
+			Name: result.Filename, Size: size, Follow: true,
+			Open: func() (io.ReadCloser, error) {
 				return io.NopCloser(io.NewSectionReader(buffer, 0, size)), nil
 			},
 		}})
@@ -196,7 +197,7 @@ func fill(r *http.Request, buffer *os.File, part io.Reader) (int64, error) {
 	case source.err != nil:
 		return 0, formError(r, source.err)
 	case err != nil:
-		return 0, legacyFileError(err, "the buffer of the upload", http.StatusInternalServerError)
+		return 0, files.LegacyError(err, "the buffer of the upload", http.StatusInternalServerError)
 	}
 	return n, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
+	"github.com/actiond/actiond/server/files"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -172,13 +174,19 @@ func TestNoRoom(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(dir+"/old", []byte("old"), 0o600))
 	before := tree(t, dir)
+	trees := files.New(files.Config{As: func(do func() error) error { return do() }, Overrule: func() bool { return false }})
+	put := func(name, content string, size int64) error {
+		return trees.Put(t.Context(), dir, []files.Incoming{{Name: name, Size: size, Follow: true, Open: func() (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader(content)), nil
+		}}})
+	}
 	for _, name := range []string{"old", "new"} {
-		err := server.Overwrite(dir+"/"+name, strings.NewReader("new content"), 1<<60)
+		err := put(name, "new content", 1<<60)
 		if refusal, ok := errors.AsType[*api.Error](err); !ok || refusal.Status != http.StatusInsufficientStorage {
 			t.Errorf("%s: got %v, want a refusal with 507", name, err)
 		}
 	}
-	if err := server.Overwrite(dir+"/new", strings.NewReader("short"), 10); err == nil {
+	if err := put("new", "short", 10); err == nil {
 		t.Error("got no error for a content that ends early")
 	}
 	if after := tree(t, dir); after != before {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"math"
 	"sync"
 	"syscall"
@@ -10,6 +9,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/files"
 )
 
 // usage measures this process. Its methods may be called concurrently.
@@ -76,21 +76,12 @@ func disk() api.Disk {
 	if err := syscall.Statfs("/", &fs); err != nil {
 		return api.Disk{}
 	}
-	block := blockSize(&fs)
+	block := files.BlockSize(&fs)
 	d := api.Disk{Total: fs.Blocks * block, Used: (fs.Blocks - fs.Bfree) * block, Free: fs.Bavail * block}
 	if d.Used+d.Free > 0 {
 		d.Percent = api.Float(round1(100 * float64(d.Used) / float64(d.Used+d.Free)))
 	}
 	return d
-}
-
-// blockSize returns the unit in which a file system is measured.
-func blockSize(fs *syscall.Statfs_t) uint64 {
-	size := cmp.Or(fs.Frsize, fs.Bsize) // old kernels leave the first empty
-	if size < 0 {
-		return 0
-	}
-	return uint64(size)
 }
 
 func round1(f float64) float64 { return math.Round(f*10) / 10 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/server/files"
 )
 
 // Viewer shows files as pages, for a browser on this machine alone: the client
@@ -128,7 +129,7 @@ func openView(path string) (*os.File, error) {
 	case !info.Mode().IsRegular(): // opening a device may have effects
 		return nil, errNotPlain
 	}
-	f, err := openFile(path)
+	f, err := files.Open(path)
 	if err != nil {
 		return nil, err
 	}

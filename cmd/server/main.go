@@ -28,13 +28,14 @@ import (
 	"github.com/actiond/actiond/api"
 	_ "github.com/actiond/actiond/cmd/server/internal/pid1" // is the first process, before main
 	"github.com/actiond/actiond/executor"
-	"github.com/actiond/actiond/internal/files"
+	osfiles "github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/memfile"
 	"github.com/actiond/actiond/internal/processors"
 	_ "github.com/actiond/actiond/internal/quietlog" // libraries may quote a web server
 	"github.com/actiond/actiond/server"
+	"github.com/actiond/actiond/server/files"
 )
 
 func main() {
@@ -210,11 +211,11 @@ func awaitStart(ctx context.Context, name string) error {
 // openTemps removes the temporary files that a crash left, and opens the list of those
 // that are made from now on; nil without a state directory, or where the list cannot be
 // used, without which everything else works.
-func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *files.Ledger {
+func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *osfiles.Ledger {
 	if stateDir == "" {
 		return nil
 	}
-	temps, left, err := files.OpenLedger(stateDir, user.Do)
+	temps, left, err := osfiles.OpenLedger(stateDir, user.Do)
 	if err != nil {
 		logger.Warn("a crash will leave temporary files behind", slog.Any("error", err))
 	}
@@ -228,7 +229,7 @@ func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *files
 // programs need no shell, and a command waits for its own. It ends where that shell cannot
 // be started.
 func serve(
-	ctx context.Context, opts *options, actions *journal.Journal, user *identity.User, temps *files.Ledger, logger *slog.Logger,
+	ctx context.Context, opts *options, actions *journal.Journal, user *identity.User, temps *osfiles.Ledger, logger *slog.Logger,
 	last *remembered, up *upgrader,
 ) error {
 	exec := up.exec
@@ -288,9 +289,9 @@ var governor = sync.OnceValue(processors.New)
 // serverConfig returns how a server uses the executor. The journal, the list of temporary files, the logger and
 // the governor are missing in it.
 func serverConfig(opts *options, exec *executor.Executor, user *identity.User) server.Config {
-	var owner *server.Owner
+	var owner *files.Owner
 	if c := user.Credential(); c != nil {
-		owner = &server.Owner{UID: int(c.Uid), GID: int(c.Gid)}
+		owner = &files.Owner{UID: int(c.Uid), GID: int(c.Gid)}
 	}
 	return server.Config{
 		Executor: exec, MCP: exec, Ports: exec, Clients: exec, Workspace: exec.Workspace(), As: exec.As,

@@ -14,7 +14,7 @@ import (
 	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/memfile"
-	"github.com/actiond/actiond/server"
+	"github.com/actiond/actiond/server/files"
 )
 
 // passed has the descriptors that the program before in this process left to this one.
@@ -91,7 +91,7 @@ type upgrader struct {
 }
 
 // noUpgrade says why this server cannot be upgraded in place, "" where it can.
-func noUpgrade(opts *options, owner *server.Owner) string {
+func noUpgrade(opts *options, owner *files.Owner) string {
 	switch {
 	case owner == nil:
 		return "it runs as the same user as the commands, which could change the program on its way"

@@ -1,4 +1,4 @@
-package server
+package files
 
 import (
 	"archive/zip"
@@ -19,9 +19,9 @@ import (
 // The bounds of a zip. An archive that is inside all of them unpacks; they are
 // checked against the sizes in its directory and against its real content.
 const (
-	// maxMembers is several times the files of a large project with its
+	// MaxMembers is several times the files of a large project with its
 	// dependencies; directories count, also those that only stand in a name.
-	maxMembers = 100_000
+	MaxMembers = 100_000
 	// maxDirectory bounds the list of members in bytes, 160 for each of the
 	// most, because the list is held in memory, at several times its size,
 	// before it can be counted.
@@ -30,9 +30,9 @@ const (
 	// Sources pack to a tenth and logs to a fiftieth; deflate's bombs reach
 	// 1,032 and, with members that share their bytes, any number.
 	ratio = 200
-	// smallContent is the size up to which contents are accepted at any ratio: a file of
+	// SmallContent is the size up to which contents are accepted at any ratio: a file of
 	// zeros is no attack.
-	smallContent = 64 << 20
+	SmallContent = 64 << 20
 )
 
 // member is one file or directory of an archive whose name was checked.
@@ -43,25 +43,25 @@ type member struct {
 	size int64
 }
 
-// unpack puts the content of a zip of size bytes into directory, with the
+// Unzip puts the content of a zip of size bytes into directory, with the
 // rights of the sandbox's user. Permissions and times are not restored. An
 // archive that is not in order in all its parts is refused before the first
 // file is touched, and so is one that would write through a symbolic link that
 // leads out of the directory. When a member cannot be written, those before it
 // stay.
-func (s *Server) unpack(ctx context.Context, archive *os.File, size int64, directory string) error {
-	members, err := inspect(ctx, archive, size, s.cfg.MaxUpload)
+func (t *Trees) Unzip(ctx context.Context, archive *os.File, size int64, directory string) error {
+	members, err := inspect(ctx, archive, size, t.cfg.MaxUnpacked)
 	if err != nil {
 		return err
 	}
-	incoming := make([]incomingFile, len(members))
+	incoming := make([]Incoming, len(members))
 	for i, m := range members {
-		incoming[i] = incomingFile{name: m.name, dir: m.dir, size: m.size}
+		incoming[i] = Incoming{Name: m.name, Dir: m.dir, Size: m.size}
 		if !m.dir {
-			incoming[i].open = m.file.Open
+			incoming[i].Open = m.file.Open
 		}
 	}
-	return s.put(ctx, directory, incoming)
+	return t.Put(ctx, directory, incoming)
 }
 
 // inspect reads a whole archive and returns its members, directories first.
@@ -70,14 +70,14 @@ func inspect(ctx context.Context, archive io.ReaderAt, size, most int64) ([]memb
 	source := &limitedReader{ReaderAt: archive, left: maxDirectory}
 	list, err := zip.NewReader(source, size)
 	switch {
-	case errors.Is(err, errDirectoryTooLarge) || err == nil && len(list.File) > maxMembers:
+	case errors.Is(err, errDirectoryTooLarge) || err == nil && len(list.File) > MaxMembers:
 		return nil, tooManyMembers()
 	case err != nil:
 		return nil, refuse(http.StatusBadRequest, "The zip cannot be read: %v", err)
 	}
 	source.listed = true
 	if size < most/ratio {
-		most = min(most, max(smallContent, size*ratio))
+		most = min(most, max(SmallContent, size*ratio))
 	}
 	members, err := plan(list.File, most)
 	if err != nil {
@@ -94,7 +94,7 @@ func inspect(ctx context.Context, archive io.ReaderAt, size, most int64) ([]memb
 
 func tooManyMembers() error {
 	return refuse(http.StatusRequestEntityTooLarge, "The zip has more than %d files and directories, or very long names",
-		maxMembers)
+		MaxMembers)
 }
 
 func tooMuchContent(most int64) error {
@@ -153,7 +153,7 @@ func plan(files []*zip.File, most int64) ([]member, error) {
 			}
 			kinds[up] = true
 		}
-		if len(kinds) > maxMembers {
+		if len(kinds) > MaxMembers {
 			return nil, tooManyMembers()
 		}
 	}
@@ -181,7 +181,7 @@ func newMember(f *zip.File, most int64) (member, error) {
 	switch {
 	case mode.Type() != 0 && !mode.IsDir():
 		return member{}, refuse(http.StatusBadRequest, "The zip's member %q is %s; only files and directories are unpacked",
-			f.Name, fileKind(mode))
+			f.Name, kind(mode))
 	case mode.IsDir() && f.UncompressedSize64 != 0:
 		return member{}, refuse(http.StatusBadRequest, "The zip's member %q is a directory with content", f.Name)
 	case f.Flags&encrypted != 0:
