@@ -54,7 +54,7 @@ func NewRouter(routes []Route, p Protocol, middlewares ...func(http.Handler) htt
 		return p.Refuse(http.StatusNotFound, "Not Found")
 	}, p.Fail))
 	mux.MethodNotAllowed(Answer(func(w http.ResponseWriter, r *http.Request) error {
-		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 			if mux.Match(chi.NewRouteContext(), method, r.URL.Path) {
 				w.Header().Add("Allow", method)
 			}

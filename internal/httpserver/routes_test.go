@@ -51,6 +51,7 @@ var routes = []httpserver.Route{
 	httpserver.Open(http.MethodGet, "/alive", says("alive")),
 	httpserver.Keyed(http.MethodPost, "/break", breaks),
 	httpserver.Keyed(http.MethodGet, "/things/{name}", says("thing ")),
+	httpserver.Keyed(http.MethodPatch, "/things/{name}", says("other thing ")),
 	httpserver.Keyed(http.MethodDelete, "/things/{name}", says("no thing ")),
 }
 
@@ -78,7 +79,7 @@ func TestNew(t *testing.T) {
 		{"GET", "/alive?a=b", 200, "alive", nil},
 		{"POST", "/break", 500, "broken\n", nil},
 		{"GET", "/nowhere", 404, "Not Found\n", nil},
-		{"POST", "/things/x", 405, "Method Not Allowed\n", []string{"GET", "DELETE"}},
+		{"POST", "/things/x", 405, "Method Not Allowed\n", []string{"GET", "PATCH", "DELETE"}},
 		{"BREW", "/break", 405, "Method Not Allowed\n", []string{"POST"}},
 	} {
 		w := httptest.NewRecorder()
