@@ -29,12 +29,12 @@ func TestChartByHelm(t *testing.T) {
 		helm = []string{program}
 	}
 	cmd := exec.CommandContext(t.Context(), helm[0], append(helm[1:],
-		"template", "release", dir, "--namespace", "123", "--set", "agentSandbox=true", "--kube-version", "1.36.0")...)
+		"template", "release", dir, "--namespace", "123", "--kube-version", "1.36.0")...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &errs)
 	}
-	compareWith(t, byName(t, "\n"+string(out)), manifests.Options{Namespace: "123", Image: chartImage, AgentSandbox: true})
+	compareWith(t, byName(t, "\n"+string(out)), manifests.Options{Namespace: "123", Image: chartImage})
 }

@@ -128,8 +128,8 @@ func TestChartIsTheManifests(t *testing.T) {
 	compareWith(t, rendered(t, "agents", nil), manifests.Options{Namespace: "agents", Image: chartImage})
 	replicas := 5
 	compareWith(t, rendered(t, "123", func(values map[string]any) {
-		values["replicas"], values["image"], values["agentSandbox"], values["egress"] = replicas, "other:2", true, false
-	}), manifests.Options{Namespace: "123", Image: "other:2", Replicas: &replicas, AgentSandbox: true, NoEgress: true})
+		values["replicas"], values["image"], values["egress"] = replicas, "other:2", false
+	}), manifests.Options{Namespace: "123", Image: "other:2", Replicas: &replicas, NoEgress: true})
 }
 
 // Each value changes its place and no other.

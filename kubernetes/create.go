@@ -115,10 +115,6 @@ func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) 
 func (d *Driver) pod(
 	ctx context.Context, r *record, spec *sandbox.Spec, mine bool,
 ) (pod *corev1.Pod, made bool, err error) {
-	if r.Claim != "" {
-		pod, err = d.adoptClaimed(ctx, r, spec)
-		return pod, false, err
-	}
 	if mine && r.From != "" {
 		if err := d.connectPolicy(ctx, r, spec, mine); err != nil {
 			return nil, false, err
@@ -178,7 +174,7 @@ func (d *Driver) undo(ctx context.Context, r *record) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	if r.Pool != "" { // another process may have claimed it since it was noted as ready
-		return errors.Join(d.discard(ctx, r.Pod, r.PodUID, r.ID), d.forget(ctx, r))
+		return errors.Join(d.discard(ctx, r.Pod, "", r.ID), d.forget(ctx, r))
 	}
 	if r.From != "" { // the Pod is the pool's until it has the id
 		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
@@ -189,8 +185,7 @@ func (d *Driver) undo(ctx context.Context, r *record) error {
 			return apiError(ctx, "looking at the Pod "+r.Pod, err)
 		}
 	}
-	return errors.Join(d.releaseClaim(ctx, r.ID, r.Claim), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace),
-		d.forget(ctx, r), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace))
+	return errors.Join(d.deletePod(ctx, r.Pod, "", removeGrace), d.forget(ctx, r), d.deletePod(ctx, r.Pod, "", removeGrace))
 }
 
 // startTime is how long a sandbox may take from the start of its container to the first command.

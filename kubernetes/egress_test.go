@@ -24,7 +24,6 @@ import (
 
 	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/internal/testhelp"
-	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -288,10 +287,6 @@ func TestPolicyRefused(t *testing.T) {
 	}
 	to := func(peers ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicySpec {
 		return networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{To: peers}}}
-	}
-	with := policySpec(t)
-	if _, err := (kubernetes.AgentSandbox{Driver: newWorld(t).driver}).Check(t.Context(), &with); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "agent-sandbox") {
-		t.Errorf("a pool of agent-sandbox: %v", err)
 	}
 	for want, change := range map[string]func(t *testing.T, w *world){
 		"no egress proxy in namespace agents-egress; 'runtimectl manifests'": func(t *testing.T, w *world) {

@@ -84,15 +84,10 @@ func NewPeer(namespace string, within, labels map[string]string, address string)
 // Admits is for tests.
 var Admits = admits
 
-// Rights are the verbs that the driver uses, by resource, or those that agent-sandbox
-// needs besides.
-func Rights(agentSandbox bool) map[string][]string {
+// Rights are the verbs that the driver uses, by resource.
+func Rights() map[string][]string {
 	all := map[string][]string{}
-	of := rights
-	if agentSandbox {
-		of = agentRights
-	}
-	for _, r := range of {
+	for _, r := range rights {
 		name := r.resource
 		if r.sub != "" {
 			name += "/" + r.sub

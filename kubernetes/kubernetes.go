@@ -28,7 +28,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 	client "k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -73,7 +72,6 @@ type Config struct {
 type Driver struct {
 	config    Config
 	api       client.Interface
-	dynamic   dynamic.Interface // for agent-sandbox
 	namespace string
 	host      string // the API server's address
 	// configz reads the configuration of a node's kubelet.
@@ -87,11 +85,8 @@ type Driver struct {
 	policiesListed atomic.Pointer[time.Time]
 	claiming       sync.Map // the warm Pods that this process is claiming, by uid
 
-	// outageTime, seenTime and agentAge, except in tests
-	outage, seenLimit, recheck time.Duration
-
-	agentSandbox atomic.Pointer[agentAPI] // once it was found
-	agentKey     atomic.Pointer[poolKey]  // once it was read
+	// outageTime and seenTime, except in tests
+	outage, seenLimit time.Duration
 }
 
 var (
@@ -142,9 +137,6 @@ func Open(config Config) (*Driver, error) {
 	d := newDriver(config, api, namespace)
 	d.clock = clock
 	d.host = access.Host
-	if d.dynamic, err = dynamic.NewForConfig(calling); err != nil {
-		return nil, fmt.Errorf("preparing access to agent-sandbox: %w", err)
-	}
 	d.configz = func(ctx context.Context, node string) ([]byte, error) {
 		return api.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").DoRaw(ctx)
 	}
@@ -190,7 +182,7 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	config.LeaseTime = cmp.Or(config.LeaseTime, 15*time.Second)
 	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 15*time.Minute)
-	d := &Driver{config: config, api: api, namespace: namespace, clock: &clock{}, dial: dialPod, dialEgress: dialDirect, outage: outageTime, seenLimit: seenTime, recheck: agentAge}
+	d := &Driver{config: config, api: api, namespace: namespace, clock: &clock{}, dial: dialPod, dialEgress: dialDirect, outage: outageTime, seenLimit: seenTime}
 	d.policiesListed.Store(new(time.Now()))
 	return d
 }

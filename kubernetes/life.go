@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/actiond/actiond/sandbox"
@@ -36,10 +35,9 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 		return nil, err
 	}
 	errs := []error{err}
-	claims := map[string]types.UID{} // of the records, by id
-	used := map[string]bool{}        // the names of their Pods
-	for id, r := range records {
-		claims[id], used[r.Pod] = r.Claim, true
+	used := map[string]bool{} // the names of their Pods
+	for _, r := range records {
+		used[r.Pod] = true
 	}
 	var removed []sandbox.Removal
 	for _, pod := range pods {
@@ -70,9 +68,8 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 		}
 		errs = append(errs, err)
 	}
-	claimed, err := d.pruneClaims(ctx, claims, dryRun)
-	orphans, orphansErr := d.prunePolicies(ctx, used, dryRun)
-	return slices.Concat(removed, claimed, orphans), errors.Join(append(errs, err, orphansErr)...)
+	orphans, err := d.prunePolicies(ctx, used, dryRun)
+	return append(removed, orphans...), errors.Join(append(errs, err)...)
 }
 
 // listRecords returns the records of sandboxes by id, without their secrets. An error about
@@ -121,12 +118,9 @@ func (d *Driver) pruneNow(ctx context.Context, listed *instance, dryRun bool) (*
 }
 
 // prune removes a sandbox, and reports whether it did: it may have been claimed or renewed since
-// its Pod was read. The claim goes after the Pod, which changes with a renewal.
+// its Pod was read.
 func (d *Driver) prune(ctx context.Context, pod *corev1.Pod, s *instance, r *record) (bool, error) {
 	if removed, err := d.deleteAsListed(ctx, pod, s.grace()); !removed || err != nil {
-		return false, err
-	}
-	if err := d.releaseClaim(ctx, s.ID, s.claim); err != nil {
 		return false, err
 	}
 	switch {
@@ -301,11 +295,6 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 		return found, err
 	}
 	found = append(found, missing...)
-	pools, err := d.examineAgentSandbox(ctx)
-	if err != nil {
-		return found, err
-	}
-	found = append(found, pools...)
 	if at, err := utilversion.ParseGeneric(version.GitVersion); err == nil && at.Major() > 0 && at.LessThan(sidecars) && !d.config.ServerVolume {
 		found = append(found, sandbox.Finding{
 			Status: "missing", About: "server", Text: "the cluster does not support sidecar containers, which copy the server into Pods",

@@ -122,7 +122,7 @@ func TestManifestRights(t *testing.T) {
 		}
 		got[strings.TrimSuffix(rule.Resources[0]+"."+rule.APIGroups[0], ".")] = rule.Verbs
 	}
-	want := kubernetes.Rights(false)
+	want := kubernetes.Rights()
 	delete(want, "pods/portforward") // inside of the cluster Pods are reached by their addresses
 	for resource, verbs := range want {
 		if !slices.Equal(got[resource], verbs) {
@@ -194,24 +194,6 @@ func TestManifestEgress(t *testing.T) {
 	}
 	if writer := bindings["123-egress actiond-egress-writer"].Subjects[0]; writer.Name != "actiond-gateway" {
 		t.Errorf("the writer is %+v", writer)
-	}
-}
-
-// The rights to objects of agent-sandbox come with an option alone.
-func TestManifestAgentSandbox(t *testing.T) {
-	t.Parallel()
-	all := printed(t, manifests.Options{AgentSandbox: true, Namespace: "other"})
-	more := all[len(printed(t, manifests.Options{})):]
-	role, binding := only[*rbacv1.Role](t, more), only[*rbacv1.RoleBinding](t, more)
-	got := map[string][]string{}
-	for _, rule := range role.Rules {
-		got[rule.Resources[0]+"."+rule.APIGroups[0]] = rule.Verbs
-	}
-	if want := kubernetes.Rights(true); !maps.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("the Role gives %q, and the driver uses %q", got, want)
-	}
-	if len(more) != 2 || role.Namespace != "other" || binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != "actiond-gateway" || binding.Subjects[0].Namespace != "other" {
-		t.Errorf("%+v\n%+v", role, binding)
 	}
 }
 

@@ -100,7 +100,7 @@ func userID(s *sandbox.Spec, id string) int {
 
 // seed returns the seed of the user id of the commands. A claim does not change the user of
 // a Pod.
-func (r *record) seed() string { return cmp.Or(r.Template, r.From, r.ID) }
+func (r *record) seed() string { return cmp.Or(r.From, r.ID) }
 
 // podFor returns the Pod of a completed specification. It depends on nothing else.
 func podFor(s *sandbox.Spec, r *record, config *Config) *corev1.Pod {
@@ -260,21 +260,14 @@ var pullPolicies = map[sandbox.Pull]corev1.PullPolicy{
 // arguments returns the arguments of the server. Other Pods may reach its port and other
 // users of the cluster may read the arguments, so they have only the hash of the ticket.
 func arguments(s *sandbox.Spec, r *record) []string {
-	claim := []string{"--claim-key", r.claimKey, "--claim-name", "$(" + podVariable + ")"}
-	if r.claimKey == "" {
-		claim = []string{"--claim-hash", sandbox.TicketHash(r.Ticket)}
-	}
 	ttl := s.TTL
-	if r.Pool == "" && r.Template == "" { // until the claim, which sets the sandbox's own: its creator may die before
+	if r.Pool == "" { // until the claim, which sets the sandbox's own: its creator may die before
 		ttl = startTime + recordTime
 	}
-	if ttl > 0 {
-		claim = append(claim, "--ttl", ttl.String())
-	}
 	// The volume's limit is not that of the file system, which the server would see: a Pod that takes more is removed.
-	contents := []string{"--changes-bytes", strconv.FormatInt(stateBytes.Value()/2, 10)}
+	contents := strconv.FormatInt(stateBytes.Value()/2, 10)
 	return s.ServerArguments("0.0.0.0:"+strconv.Itoa(port), stateDir, userID(s, r.seed()), s.Idle,
-		append(claim, contents...)...)
+		"--claim-hash", sandbox.TicketHash(r.Ticket), "--ttl", ttl.String(), "--changes-bytes", contents)
 }
 
 // notesOf returns the annotations of a Pod of an age, with the data of its sandbox.
@@ -283,9 +276,6 @@ func notesOf(s *sandbox.Spec, r *record, age time.Duration) map[string]string {
 		noteName: r.Name, noteOwner: r.Owner, noteSpec: r.Spec,
 		noteUser: s.User + ":" + strconv.Itoa(userID(s, r.seed())), noteImage: s.Image,
 		noteEvict: strconv.FormatBool(r.Pool != ""), noteKeep: strconv.FormatBool(r.Pool == ""),
-	}
-	if r.Claim != "" {
-		all[noteClaim] = string(r.Claim)
 	}
 	if r.Pool != "" {
 		all[notePool] = r.Pool

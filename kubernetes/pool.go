@@ -160,7 +160,7 @@ func (d *Driver) adopt(ctx context.Context, r *record, spec *sandbox.Spec) (*cor
 			}
 		}
 		notes := map[string]any{notePool: nil, noteReady: nil, noteAge: nil, noteEnds: nil, noteIdle: nil}
-		for name, value := range notesOf(spec, r, r.begun().Sub(pod.CreationTimestamp.Time)) {
+		for name, value := range notesOf(spec, r, r.made.Sub(pod.CreationTimestamp.Time)) {
 			notes[name] = value
 		}
 		patch := encode(map[string]any{"metadata": map[string]any{

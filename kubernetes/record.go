@@ -39,20 +39,10 @@ type record struct {
 	Names  bool              `json:"names,omitempty"`  // with Policy: programs that know no proxy can connect to names
 	From   string            `json:"from,omitempty"`   // of a claim: the id that its Pod has in the pool
 
-	// Of a sandbox from a SandboxClaim.
-	Claim    types.UID `json:"claim,omitempty"`
-	PodUID   types.UID `json:"podUID,omitempty"`   // its controller makes another Pod of this name if this one is removed
-	Template string    `json:"template,omitempty"` // the seed of the user id
-	Claimed  time.Time `json:"claimed,omitzero"`   // when the claim was made, on the API server's clock
-
-	uid      types.UID   // of the Secret
-	made     time.Time   // the Secret, on the API server's clock
-	looked   *corev1.Pod // of a claim: its Pod in the pool, for the first attempt
-	claimKey string      // of a template: the public key of tickets
+	uid    types.UID   // of the Secret
+	made   time.Time   // the Secret, on the API server's clock
+	looked *corev1.Pod // of a claim: its Pod in the pool, for the first attempt
 }
-
-// begun is when the time of the sandbox began, on the API server's clock.
-func (r *record) begun() time.Time { return cmp.Or(r.Claimed, r.made) }
 
 // recordField is the field of the Secret with the record as JSON.
 const recordField = "record"

@@ -29,10 +29,9 @@ type instance struct {
 	driver *Driver
 	pod    string // its name
 	uid    types.UID
-	ip     string    // empty before it runs
-	lost   bool      // its node is
-	policy bool      // it has a network policy
-	claim  types.UID // of its SandboxClaim, or empty
+	ip     string // empty before it runs
+	lost   bool   // its node is
+	policy bool   // it has a network policy
 
 	begun, ends time.Time // on the API server's clock; ends is zero: never
 
@@ -44,7 +43,7 @@ type instance struct {
 func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	notes := pod.Annotations
 	s := &instance{
-		driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP, lost: lostNode(pod), policy: pod.Labels[labelNetwork] == networkPolicy, claim: types.UID(notes[noteClaim]),
+		driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP, lost: lostNode(pod), policy: pod.Labels[labelNetwork] == networkPolicy,
 	}
 	s.Sandbox = &sandbox.Sandbox{
 		ID: pod.Labels[labelID], Name: notes[noteName], Owner: notes[noteOwner], Image: notes[noteImage], Spec: notes[noteSpec], Pool: notes[notePool],
@@ -217,9 +216,6 @@ func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return err
 	}
-	if err := d.releaseClaim(ctx, s.ID, of.claim); err != nil {
-		return err
-	}
 	if err := d.deletePod(ctx, of.pod, of.uid, of.grace()); err != nil {
 		return err
 	}
@@ -282,9 +278,6 @@ func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Ti
 	// The server first: it may refuse.
 	if err := d.config.Agent.Renew(ctx, d.sandbox(pod).Dial, key, r.Ticket, ttl); err != nil {
 		return fmt.Errorf("setting the deadline in the server of sandbox %s: %w", s.ID, err)
-	}
-	if err := d.renewClaim(ctx, s.ID, of.claim, deadline); err != nil {
-		return err
 	}
 	renewed, err := d.note(ctx, pod, notes)
 	if err != nil {

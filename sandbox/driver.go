@@ -150,19 +150,6 @@ type (
 		Discard(ctx context.Context, s *Sandbox) error
 		Leader
 	}
-	// PoolKeeper is a Warmer whose platform creates and replaces the sandboxes of a pool
-	// itself: [Pool] does not call Warm, Claim and Discard then.
-	PoolKeeper interface {
-		// KeepPool has the platform keep size sandboxes of spec in a pool, instead of any
-		// others. It is called repeatedly.
-		KeepPool(ctx context.Context, pool string, spec Spec, size int) error
-		// RemovePool removes a pool with its sandboxes.
-		RemovePool(ctx context.Context, pool string) error
-		// ClaimFrom returns the sandbox that the key of spec has, or gives the key one of
-		// the pool, and reports whether that was ready; nil if the pool has no sandboxes of
-		// spec.
-		ClaimFrom(ctx context.Context, pool string, spec Spec) (s *Sandbox, warm bool, err error)
-	}
 	// Leader lets one process of several do their common work.
 	Leader interface {
 		// Lead calls work while no other process has the lead of that name; the context

@@ -18,7 +18,6 @@ import (
 type Pool struct {
 	driver Driver
 	warmer Warmer
-	keeper PoolKeeper // nil: the pool uses the warmer
 	name   string
 	spec   Spec
 	hash   string // of spec
@@ -40,7 +39,6 @@ func NewPool(ctx context.Context, d Driver, name string, spec Spec, size int, lo
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	keeper, _ := d.(PoolKeeper)
 	spec.Key, spec.Secret, spec.Name, spec.Owner = "", "", "", ""
 	spec.warm()
 	hash, err := d.Check(ctx, &spec)
@@ -48,7 +46,7 @@ func NewPool(ctx context.Context, d Driver, name string, spec Spec, size int, lo
 		return nil, err
 	}
 	return &Pool{
-		driver: d, warmer: warmer, keeper: keeper, name: name, spec: spec, hash: hash, size: size,
+		driver: d, warmer: warmer, name: name, spec: spec, hash: hash, size: size,
 		log: logger.With(slog.String("pool", name)), kick: make(chan struct{}, 1),
 	}, nil
 }
@@ -78,9 +76,6 @@ func (p *Pool) Claim(ctx context.Context, spec Spec) (s *Sandbox, warm bool, err
 
 // claim is Claim for the pool's specification; it returns nil if the pool is empty.
 func (p *Pool) claim(ctx context.Context, spec Spec) (s *Sandbox, warm bool, err error) {
-	if p.keeper != nil {
-		return p.keeper.ClaimFrom(ctx, p.name, spec)
-	}
 	members, err := p.members(ctx)
 	if err != nil {
 		return nil, false, err
@@ -145,10 +140,6 @@ func (p *Pool) Run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// keeperRest is the factor by which a pool that its platform fills is checked less often:
-// only another process could have changed it.
-const keeperRest = 15
-
 func (p *Pool) keepFull(ctx context.Context, every time.Duration) {
 	for failures := 0; ; {
 		if err := p.fill(ctx); err != nil && ctx.Err() == nil {
@@ -162,13 +153,9 @@ func (p *Pool) keepFull(ctx context.Context, every time.Duration) {
 		if failures > 0 {
 			kick = nil
 		}
-		wait := every * time.Duration(1<<min(failures, 5))
-		if p.keeper != nil && failures == 0 {
-			wait *= keeperRest
-		}
 		select {
 		case <-kick:
-		case <-time.After(wait):
+		case <-time.After(every * time.Duration(1<<min(failures, 5))):
 		case <-ctx.Done():
 			return
 		}
@@ -177,9 +164,6 @@ func (p *Pool) keepFull(ctx context.Context, every time.Duration) {
 
 // fill removes members that do not fit and creates missing ones concurrently.
 func (p *Pool) fill(ctx context.Context) error {
-	if p.keeper != nil {
-		return p.keeper.KeepPool(ctx, p.name, p.spec, p.size)
-	}
 	members, err := p.members(ctx)
 	if err != nil {
 		return err
@@ -210,10 +194,6 @@ func (p *Pool) fill(ctx context.Context) error {
 func (p *Pool) Drain(ctx context.Context) error {
 	var errs []error
 	err := p.warmer.Lead(ctx, "pool-"+p.name, false, func(ctx context.Context) {
-		if p.keeper != nil {
-			errs = append(errs, p.keeper.RemovePool(ctx, p.name))
-			return
-		}
 		members, err := p.members(ctx)
 		errs = append(errs, err)
 		for _, s := range members {

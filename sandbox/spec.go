@@ -284,7 +284,7 @@ func CleanAbsolute(name, p string) error {
 func IsName(text string) bool { return namePattern.MatchString(text) }
 
 // ownFlags are the server's flags that drivers set.
-var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "claim-key", "claim-name", "memory-fd", "start-fifo", "ttl", "idle-limit", "allow-root"}
+var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "memory-fd", "start-fifo", "ttl", "idle-limit", "allow-root"}
 
 // PodOptions returns for the options that only Pods of Kubernetes have whether the
 // specification has them.

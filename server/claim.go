@@ -9,7 +9,6 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/httpserver"
-	"github.com/actiond/actiond/internal/ticket"
 )
 
 // Bounds of a claim.
@@ -52,12 +51,9 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request) error {
 }
 
 // driven reports whether a driver keeps the record of the sandbox.
-func (s *Server) driven() bool { return s.cfg.ClaimHash != nil || s.cfg.ClaimKey != nil }
+func (s *Server) driven() bool { return s.cfg.ClaimHash != nil }
 
 func (s *Server) hasTicket(sent string) bool {
-	if s.cfg.ClaimKey != nil {
-		return ticket.Valid(s.cfg.ClaimKey, s.cfg.ClaimName, sent)
-	}
 	hash := sha256.Sum256([]byte(sent))
 	return subtle.ConstantTimeCompare(hash[:], s.cfg.ClaimHash) == 1
 }

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/testhelp"
-	"github.com/actiond/actiond/internal/ticket"
 	"github.com/actiond/actiond/server"
 )
 
@@ -168,32 +166,6 @@ func TestTenThousandWrongKeys(t *testing.T) {
 	for place, text := range map[string]string{"log": log.String(), "metrics": metrics.send(s).Body.String()} {
 		if strings.Contains(text, ownersKey) || strings.Contains(text, fmt.Sprintf("%032x", 77)) {
 			t.Errorf("a key is in the %s", place)
-		}
-	}
-}
-
-// A ticket that was signed for one sandbox claims no other of its template.
-func TestClaimSignedTicket(t *testing.T) {
-	t.Parallel()
-	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-	public := key.Public().(ed25519.PublicKey)
-	s := newServer(t, withClaim, func(cfg *server.Config) { cfg.ClaimKey, cfg.ClaimName = public, "this one" })
-	for _, tt := range []struct {
-		ticket string
-		want   int
-	}{
-		{"", http.StatusForbidden},
-		{hex.EncodeToString(public), http.StatusForbidden},
-		{ticket.Sign(key, "its neighbour"), http.StatusForbidden},
-		{ticket.Sign(key, ""), http.StatusForbidden},
-		{ticket.Sign(key, "this one"), http.StatusNoContent},
-		{ticket.Sign(key, "its neighbour"), http.StatusForbidden},
-		{ticket.Sign(key, "this one"), http.StatusNoContent}, // again
-	} {
-		q := claimBy(ownersKey)
-		q.key = tt.ticket
-		if w := q.send(s); w.Code != tt.want {
-			t.Errorf("ticket %q: status %d, want %d: %s", tt.ticket, w.Code, tt.want, w.Body)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -120,10 +119,6 @@ type Config struct {
 	// of the key, and a new deadline in a header of its own. nil: any client that reaches the
 	// server may claim it, and any with the key change its deadline.
 	ClaimHash []byte
-	// ClaimKey, which excludes ClaimHash, asks for a ticket that was signed for ClaimName
-	// instead: for sandboxes that are made from one template.
-	ClaimKey  ed25519.PublicKey
-	ClaimName string
 	// TTL and Idle end Serve: so long after New, and after so long a time
 	// without work. 0 means never. A claim brings its own.
 	TTL, Idle time.Duration

@@ -19,11 +19,7 @@ var release string
 func main() { os.Exit(cli.Main(release, open)) }
 
 func open(c platform.Cluster) (sandbox.Driver, error) {
-	driver, err := kubernetes.Open(kubernetes.Config{
+	return kubernetes.Open(kubernetes.Config{
 		Cluster: c.Name, ServerImage: c.ServerImage, ServerVolume: c.ServerVolume, Agent: agent.Agent{}, Progress: c.Progress, Logger: c.Logger, ReadyTimeout: c.ReadyTimeout,
 	})
-	if err == nil && c.AgentSandbox {
-		return kubernetes.AgentSandbox{Driver: driver}, nil
-	}
-	return driver, err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -36,9 +35,7 @@ type options struct {
 	key         string
 	keyInEnv    bool // every process of the same user can read it there
 	claim       bool
-	claimHash   []byte            // without it and claimKey any client may claim
-	claimKey    ed25519.PublicKey // excludes claimHash
-	claimName   string
+	claimHash   []byte        // without it any client may claim
 	startFIFO   string        // empty: start at once
 	ttl, idle   time.Duration // 0: none
 	memoryFD    int           // 0: none
@@ -101,9 +98,6 @@ the address can run commands.
   --claim                   have no key: the first call to /v1/claim brings it
   --claim-hash SHA256       take a claim or a new deadline only with the ticket of
                             that hash
-  --claim-key ED25519       take these only with a ticket that the key of this
-                            public key signed for the name of --claim-name
-  --claim-name NAME         what this sandbox is called in its ticket
   --start-fifo FILE         do nothing before a byte can be read from this FIFO;
                             end where it has no writer any more
   --memory-fd N             given by init: keep there what a server needs that is
@@ -196,8 +190,6 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&opts.allowRoot, "allow-root", false, "")
 	flags.BoolVar(&opts.claim, "claim", false, "")
 	flags.Func("claim-hash", "", opts.setClaimHash)
-	flags.Func("claim-key", "", opts.setClaimKey)
-	flags.StringVar(&opts.claimName, "claim-name", "", "")
 	flags.StringVar(&opts.startFIFO, "start-fifo", "", "")
 	flags.IntVar(&opts.memoryFD, "memory-fd", 0, "")
 	flags.DurationVar(&opts.ttl, "ttl", 0, "")
@@ -381,10 +373,6 @@ func (o *options) check() error {
 	switch {
 	case o.claim && o.key != "":
 		return usagef("--claim and a session key exclude each other: the owner brings the key")
-	case (o.claimKey != nil) != (o.claimName != ""):
-		return usagef("--claim-key and --claim-name need each other: a ticket is signed for one sandbox")
-	case o.claimKey != nil && (!o.claim || o.claimHash != nil):
-		return usagef("--claim-key needs --claim, and excludes --claim-hash")
 	case o.journal.MaxBytes <= 0, o.journal.MaxActions <= 0, o.journal.MaxAge <= 0, o.journal.MaxOutput <= 0:
 		return usagef("--journal-bytes, --journal-actions, --journal-age and --journal-output must be positive")
 	case o.changes != "" && o.changes != api.ChangesUndo && o.changes != api.ChangesFacts && o.changes != api.ChangesOff:
@@ -419,15 +407,6 @@ func (o *options) setClaimHash(text string) (err error) {
 	if o.claimHash, err = hex.DecodeString(text); err != nil || len(o.claimHash) != sha256.Size {
 		return fmt.Errorf("want %d hexadecimal digits", 2*sha256.Size)
 	}
-	return nil
-}
-
-func (o *options) setClaimKey(text string) error {
-	key, err := hex.DecodeString(text)
-	if err != nil || len(key) != ed25519.PublicKeySize {
-		return fmt.Errorf("want %d hexadecimal digits", 2*ed25519.PublicKeySize)
-	}
-	o.claimKey = key
 	return nil
 }
 

@@ -295,7 +295,7 @@ func serverConfig(opts *options, exec *executor.Executor, user *identity.User) s
 	}
 	return server.Config{
 		Executor: exec, MCP: exec, Ports: exec, Clients: exec, Workspace: exec.Workspace(), As: exec.As,
-		Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName,
+		Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash,
 		TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir, DirProblem: opts.dirProblem, User: user.Username(), Owner: owner,
 		Version: version(), TempDir: opts.stateDir,
 		MaxBody:    portion(10),

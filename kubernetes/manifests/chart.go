@@ -125,8 +125,6 @@ egressResources:
     cpu: "2"
     memory: 128Mi
 egressGoMemoryLimit: 96MiB
-# Let the gateway use agent-sandbox, for the flag --pool=agent-sandbox:NAME.
-agentSandbox: false
 `
 
 const notes = `The gateway answers at http://actiond-gateway.{{ .Release.Namespace }}.svc:8700. Its key:
@@ -147,15 +145,11 @@ func Chart(version, image string) ([]File, error) {
 		{"values.yaml", fmt.Appendf(nil, valuesYAML, strconv.Quote(image))},
 		{"templates/NOTES.txt", []byte(notes)},
 	}
-	base, err := baseFiles(".")
+	base, err := baseFiles()
 	if err != nil {
 		return nil, err
 	}
-	more, err := baseFiles("agent-sandbox")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range append(base, more...) {
+	for _, name := range base {
 		if name == "namespace.yaml" {
 			continue
 		}
@@ -163,7 +157,7 @@ func Chart(version, image string) ([]File, error) {
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, File{"templates/" + strings.ReplaceAll(name, "/", "-"), []byte(text)})
+		files = append(files, File{"templates/" + name, []byte(text)})
 	}
 	return files, nil
 }
@@ -188,12 +182,10 @@ func template(name string) (string, error) {
 		}
 		text = strings.Replace(text, r.old, r.new, 1)
 	}
-	switch {
-	case strings.HasPrefix(name, "agent-sandbox/"):
-		text = "{{- if .Values.agentSandbox }}\n" + text + "{{- end }}\n"
-	case name == "sandboxes.yaml":
+	switch name {
+	case "sandboxes.yaml":
 		text = "{{- if .Values.protectSandboxes }}\n" + text + "{{- end }}\n"
-	case name == egressFile:
+	case egressFile:
 		text = "{{- if .Values.egress }}\n" + text + "{{- end }}\n"
 	}
 	return text, nil

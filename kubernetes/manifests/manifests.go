@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,7 +19,7 @@ import (
 
 // base is a base for kustomize, which [Gateway] returns.
 //
-//go:embed *.yaml agent-sandbox/*.yaml
+//go:embed *.yaml
 var base embed.FS
 
 // Options say how the manifests differ from the base. The zero value of a field leaves
@@ -32,9 +31,6 @@ type Options struct {
 	// NoEgress leaves out the egress proxy with its namespace: sandboxes can have no network
 	// policies then.
 	NoEgress bool
-	// AgentSandbox adds the gateway's rights to objects of agent-sandbox, which the base
-	// does not give.
-	AgentSandbox bool
 }
 
 // Names of the base. That of the egress proxy's namespace is the other with a suffix.
@@ -56,16 +52,9 @@ func Gateway(o Options) ([]byte, error) {
 	if strings.ContainsFunc(o.Image, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, sandbox.Invalid("image %q: it has characters that names of images do not have", o.Image)
 	}
-	files, err := baseFiles(".")
+	files, err := baseFiles()
 	if err != nil {
 		return nil, err
-	}
-	if o.AgentSandbox {
-		more, err := baseFiles("agent-sandbox")
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, more...)
 	}
 	var out bytes.Buffer
 	for _, name := range files {
@@ -100,18 +89,15 @@ func Gateway(o Options) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// baseFiles are the files of a directory of the base in the order of its kustomization.
-func baseFiles(dir string) ([]string, error) {
-	data, err := base.ReadFile(path.Join(dir, "kustomization.yaml"))
+// baseFiles are the files of the base in the order of its kustomization.
+func baseFiles() ([]string, error) {
+	data, err := base.ReadFile("kustomization.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("reading the manifests: %w", err)
 	}
 	var kustomization struct{ Resources []string }
 	if err := yaml.Unmarshal(data, &kustomization); err != nil {
 		return nil, fmt.Errorf("reading the manifests: %w", err)
-	}
-	for i, name := range kustomization.Resources {
-		kustomization.Resources[i] = path.Join(dir, name)
 	}
 	return kustomization.Resources, nil
 }

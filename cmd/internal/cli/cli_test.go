@@ -203,15 +203,7 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --node-selector is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
-			args: "pool --on docker --pool agent-sandbox:warm debian", code: 2,
-			stderr: "runtimectl: --pool agent-sandbox:warm: pools of agent-sandbox are on Kubernetes: use --on kubernetes\nRun 'runtimectl pool --help' for usage.\n",
-		},
-		{
-			args: "create --on kubernetes --pool agent-sandbox: debian", code: 2,
-			stderr: "runtimectl: --pool agent-sandbox:: must be agent-sandbox:NAME\nRun 'runtimectl create --help' for usage.\n",
-		},
-		{
-			args: "serve --on kubernetes --pool agent-sandbox:warm debian", code: 2,
+			args: "serve --on kubernetes --pool warm debian", code: 2,
 			stderr: "runtimectl: --pool names the sandboxes that are kept ready: give it a size with --warm\nRun 'runtimectl serve --help' for usage.\n",
 		},
 		{

@@ -34,8 +34,6 @@ namespace, unless you make that Secret before, with a field 'key'.`,
 	c.Flags().IntVar(&replicas, "replicas", 2, "run `N` gateways")
 	c.Flags().BoolVar(&o.NoEgress, "no-egress", false,
 		"leave out the egress proxy and its namespace: sandboxes can have no network policies")
-	c.Flags().BoolVar(&o.AgentSandbox, "agent-sandbox", false,
-		"let the gateway use agent-sandbox, for 'serve --pool agent-sandbox:NAME'")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Namespace == "" || o.Image == "" {
 			return command.Usage(cmd, errors.New("--namespace and --image must not be empty"))

@@ -39,8 +39,7 @@ At its end it removes those that still wait, unless --keep is given.`,
 	}
 	flags := platform.AddSpec(c)
 	flags.LeaveOut("name", "key", "owner", "env", "env-file")
-	c.Flags().StringVar(&name, "pool", "default",
-		"call the pool `NAME`; on Kubernetes, agent-sandbox:NAME lets the cluster's controller\nof that name keep it")
+	c.Flags().StringVar(&name, "pool", "default", "call the pool `NAME`")
 	_ = c.RegisterFlagCompletionFunc("pool", p.CompletePools) // the flag is there
 	c.Flags().IntVar(&warm, "warm", 1, "keep `N` sandboxes")
 	c.Flags().BoolVar(&keep, "keep", false, "leave those that wait where they are at the end")

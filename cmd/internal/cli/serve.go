@@ -119,7 +119,7 @@ func (f *serveFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.previewDomain, "preview-domain", "",
 		"answer for web pages of sandboxes at PORT-ID.`DOMAIN`, which must lead here; a port may follow (default: no pages)")
 	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
-	c.Flags().StringVar(&f.pool, "pool", servePool, "call the pool of these `NAME`; on Kubernetes, agent-sandbox:NAME lets the cluster's\ncontroller of that name keep it")
+	c.Flags().StringVar(&f.pool, "pool", servePool, "call the pool of these `NAME`")
 	c.Flags().IntVar(&f.most, "max-sandboxes", 0,
 		"have at most `N` sandboxes, those that are kept ready aside (default: no limit)")
 	c.Flags().BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")

@@ -48,7 +48,7 @@ func (p *Platform) Make(
 
 // AddPool gives c a flag for the warm pool to take from.
 func (p *Platform) AddPool(c *cobra.Command, pool *string) {
-	c.Flags().StringVar(pool, "pool", "", "take one of the warm `POOL`, where one of the same flags waits;\non Kubernetes agent-sandbox:POOL for one that agent-sandbox keeps")
+	c.Flags().StringVar(pool, "pool", "", "take one of the warm `POOL`, where one of the same flags waits")
 	_ = c.RegisterFlagCompletionFunc("pool", p.CompletePools) // the flag is there
 }
 

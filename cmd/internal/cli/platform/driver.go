@@ -47,7 +47,6 @@ type Platform struct {
 	serverImage  string
 	serverVolume bool
 	readyTimeout time.Duration
-	agentPool    bool // agent-sandbox keeps the warm pool
 }
 
 // AddServer gives c a flag for the program that is put into sandboxes.
@@ -100,7 +99,7 @@ func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 	if p.Kubernetes {
 		return p.openCluster(Cluster{
 			Options: o, Name: p.cluster, ServerImage: cmp.Or(p.serverImage, p.Getenv(serverImageVariable)),
-			ServerVolume: p.serverVolume, AgentSandbox: p.agentPool, ReadyTimeout: p.readyTimeout,
+			ServerVolume: p.serverVolume, ReadyTimeout: p.readyTimeout,
 		})
 	}
 	stateDir, err := p.StateDir()

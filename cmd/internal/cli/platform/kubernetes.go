@@ -18,7 +18,6 @@ type Cluster struct {
 	Name         string // CONTEXT[/NAMESPACE], empty: the current ones
 	ServerImage  string
 	ServerVolume bool          // mount that image
-	AgentSandbox bool          // its pools are those of agent-sandbox
 	ReadyTimeout time.Duration // zero: the driver's
 }
 

@@ -65,28 +65,6 @@ func (p *Platform) named(args []string) string {
 	return on
 }
 
-// agentPool before the name of a pool says that the controller of agent-sandbox keeps it.
-const agentPool = "agent-sandbox:"
-
-// choosePool finds out who keeps the pool that a flag names.
-func (p *Platform) choosePool(flags *pflag.FlagSet, onKubernetes bool) error {
-	flag := flags.Lookup("pool")
-	if flag == nil {
-		return nil
-	}
-	name, agent := strings.CutPrefix(flag.Value.String(), agentPool)
-	switch {
-	case !agent:
-		return nil
-	case !onKubernetes:
-		return fmt.Errorf("--pool %s: pools of agent-sandbox are on Kubernetes: use --on kubernetes", flag.Value)
-	case name == "":
-		return fmt.Errorf("--pool %s: must be %sNAME", flag.Value, agentPool)
-	}
-	p.agentPool = true
-	return flag.Value.Set(name)
-}
-
 // Choose finds out where the sandboxes are from the flags and the variable, and refuses
 // flags of the command that are for other platforms.
 func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
@@ -110,9 +88,6 @@ func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
 				return fmt.Errorf("--%s cannot be honoured on Kubernetes: leave it out with --on %s", name, on)
 			}
 		}
-	}
-	if err := p.choosePool(flags, onKubernetes); err != nil {
-		return err
 	}
 	switch {
 	case onKubernetes, on == "", on == "docker":
