@@ -26,11 +26,12 @@ const (
 	DialectGemini      Dialect = "gemini"
 	DialectStrands     Dialect = "strands"
 	DialectAnthropic   Dialect = "anthropic"
+	DialectToolset     Dialect = "agent_toolset_20260401" // Anthropic's set of tools
 )
 
 // UnmarshalJSON refuses an unknown dialect.
 func (d *Dialect) UnmarshalJSON(data []byte) (err error) {
-	*d, err = decodeWord(data, DialectOpenHandsV1, DialectGemini, DialectStrands, DialectAnthropic)
+	*d, err = decodeWord(data, DialectOpenHandsV1, DialectGemini, DialectStrands, DialectAnthropic, DialectToolset)
 	return err
 }
 
@@ -53,7 +54,8 @@ type ReadAction struct {
 	// Dialect is "" for the protocol's own rules.
 	Dialect Dialect `json:"dialect,omitzero"`
 	// StartLine and EndLine are 1-based and inclusive, Offset is 0-based; they
-	// and Limit belong to the dialect "gemini". Nil when absent.
+	// and Limit belong to the dialect "gemini", Offset and Limit also to the tool read of
+	// "strands", which has a Limit. Nil when absent.
 	StartLine *int `json:"start_line,omitzero"`
 	EndLine   *int `json:"end_line,omitzero"`
 	Offset    *int `json:"offset,omitzero"`
@@ -155,7 +157,7 @@ type WriteAction struct {
 	Common
 	// Exact writes Content unchanged; otherwise a newline is added at its end, as
 	// the protocol requires. Nil when absent: true on /v1/actions, false elsewhere.
-	// The dialect "gemini" adds no newline.
+	// Dialects with a tool that writes add no newline.
 	Exact *bool `json:"exact,omitzero"`
 	// Dialect is "" for the protocol's own rules. Start and End belong to "" alone.
 	Dialect Dialect `json:"dialect,omitzero"`

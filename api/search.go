@@ -72,6 +72,8 @@ type ListAction struct {
 	Ignore []string `json:"ignore"`
 	// NoIgnore includes files that .gitignore and similar files exclude.
 	NoIgnore bool `json:"no_ignore"`
+	// Recursive also lists the directories in the directory.
+	Recursive bool `json:"recursive,omitzero"`
 	Common
 }
 

@@ -47,6 +47,14 @@ func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 		}
 		return api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: implDefault, SHA256: r.SHA256}
 	}
+	if a.Dialect == api.DialectToolset || a.Dialect == api.DialectStrands && a.Limit != nil {
+		first, last := partOf(a)
+		r, err := e.editor.ReadPart(edit.Dialect(a.Dialect), a.Path, e.workingDir(req.Session), first, last)
+		if err != nil {
+			return complaint(err)
+		}
+		return api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: implDefault, SHA256: r.SHA256}
+	}
 	if a.ImplSource == implEditor || a.Dialect != "" {
 		r, err := e.editor.Do(edit.Command{Dialect: edit.Dialect(a.Dialect), Name: "view", Path: a.Path, ViewRange: a.ViewRange})
 		return viewed(a, r, err)
@@ -65,6 +73,21 @@ func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 			r.Path, 2*n, 2*e.cfg.MaxFile)})
 	}
 	return o
+}
+
+// partOf returns the first and the last line that a read asks for, counted from 1; a last line below 1 is the end.
+func partOf(a api.ReadAction) (first, last int) {
+	first = 1
+	if a.Offset != nil {
+		first += *a.Offset
+	}
+	if a.Limit != nil {
+		last = max(first-1+*a.Limit, first)
+	}
+	if len(a.ViewRange) == 2 {
+		first, last = a.ViewRange[0], a.ViewRange[1]
+	}
+	return first, last
 }
 
 // viewed makes an observation of a view.
@@ -88,6 +111,8 @@ func (e *Executor) write(ctx context.Context, a api.WriteAction, req api.Request
 	switch dir := e.workingDir(req.Session); {
 	case a.Dialect == api.DialectGemini:
 		r, err = e.editor.Overwrite(a.Path, dir, a.Content, a.IfSHA256)
+	case a.Dialect == api.DialectStrands || a.Dialect == api.DialectToolset:
+		r, err = e.editor.WriteAll(edit.Dialect(a.Dialect), a.IfSHA256, a.Path, dir, a.Content)
 	case a.Exact != nil && *a.Exact:
 		r, err = e.editor.WriteExact(a.IfSHA256, a.Path, dir, a.Content, a.Start, a.End)
 	default:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/actiond/actiond/api"
@@ -209,6 +210,18 @@ func (e *Executor) names(ctx context.Context, dir, path string) ([]string, error
 	return names, nil
 }
 
+// writeEntry writes the line of an entry in a directory.
+func writeEntry(b *strings.Builder, dir string, entry search.Entry) {
+	switch {
+	case entry.Dir:
+		fmt.Fprintf(b, "[DIR] %s%s\n", dir, entry.Name)
+	case entry.Link != "":
+		fmt.Fprintf(b, "%s%s -> %s\n", dir, entry.Name, entry.Link)
+	default:
+		fmt.Fprintf(b, "%s%s (%d bytes)\n", dir, entry.Name, entry.Size)
+	}
+}
+
 // list lists a directory. It never waits for a shell.
 func (e *Executor) list(ctx context.Context, a api.ListAction, req api.Request) (api.Observation, error) {
 	l, err := e.searcher.List(ctx, e.workingDir(req.Session), a.Path, a.Ignore, a.NoIgnore, maxListed)
@@ -216,15 +229,25 @@ func (e *Executor) list(ctx context.Context, a api.ListAction, req api.Request) 
 		return searchFailed(err)
 	}
 	var b strings.Builder
-	for _, entry := range l.Entries {
-		switch {
-		case entry.Dir:
-			fmt.Fprintf(&b, "[DIR] %s\n", entry.Name)
-		case entry.Link != "":
-			fmt.Fprintf(&b, "%s -> %s\n", entry.Name, entry.Link)
-		default:
-			fmt.Fprintf(&b, "%s (%d bytes)\n", entry.Name, entry.Size)
+	for _, entry := range slices.Clone(l.Entries) {
+		writeEntry(&b, "", entry)
+		if !a.Recursive || !entry.Dir {
+			continue
 		}
+		if len(l.Entries) >= maxListed {
+			l.Cut = true
+			continue
+		}
+		below, err := e.searcher.List(ctx, l.Dir, entry.Name, a.Ignore, a.NoIgnore, maxListed-len(l.Entries))
+		if err != nil {
+			fmt.Fprintf(&b, "(%s cannot be listed)\n", entry.Name)
+			continue
+		}
+		for _, inner := range below.Entries {
+			writeEntry(&b, entry.Name+"/", inner)
+		}
+		l.Entries, l.Total = append(l.Entries, below.Entries...), l.Total+below.Total
+		l.Ignored, l.Cut = l.Ignored+below.Ignored, l.Cut || below.Cut
 	}
 	if l.Total == 0 {
 		fmt.Fprintf(&b, "The directory %s is empty.\n", l.Dir)

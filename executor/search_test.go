@@ -58,6 +58,7 @@ func TestSearchWords(t *testing.T) {
 		{"grep a link to itself", api.GrepAction{Pattern: "zzz", Path: bin + "/loop"}, api.ErrorObservation{Code: "invalid_argument", Content: bin + "/loop cannot be read: too many levels of symbolic links."}},
 		{"grep nowhere", api.GrepAction{Pattern: "zzz", Path: "nope"}, api.ErrorObservation{Code: "file_not_found", Content: "There is no file or directory ROOT/nope."}},
 		{"list", api.ListAction{Ignore: []string{"a*"}}, api.SearchObservation{Action: "list_directory", Path: dir, Count: 2, Content: "[DIR] sub\nb.go (23 bytes)\n(1 ignored)"}},
+		{"list two levels", api.ListAction{Recursive: true, Ignore: []string{"a*"}}, api.SearchObservation{Action: "list_directory", Path: dir, Count: 3, Content: "[DIR] sub\nsub/c.go (23 bytes)\nb.go (23 bytes)\n(1 ignored)"}},
 		{"list a file", api.ListAction{Path: "a.go"}, api.ErrorObservation{Code: "invalid_argument", Content: "ROOT/a.go is not a directory."}},
 	}
 	for _, tt := range tests {

@@ -90,8 +90,11 @@ var viewOnly = []string{".docx", ".xlsx", ".pptx", ".pdf", ".mp3", ".wav", ".m4a
 // checks run in the order of the reference.
 func (e *Editor) Do(c Command) (Result, error) {
 	c.slash = strings.HasSuffix(c.Path, "/")
-	if c.Dialect == Gemini {
+	switch c.Dialect {
+	case Gemini:
 		c.Path = e.findName(c.Dir, c.Path, c.Name != "replace" || c.OldStr != nil && *c.OldStr == "")
+	case Toolset:
+		c.Path = absolutePath(c.Dir, c.Path)
 	}
 	c.Path = cleanPath(c.Path)
 	result, err := e.do(c)

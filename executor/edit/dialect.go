@@ -18,7 +18,8 @@ const (
 	OpenHandsV1 Dialect = "openhands-v1"
 	Gemini      Dialect = "gemini"
 	Strands     Dialect = "strands"
-	Anthropic   Dialect = "anthropic" // as OpenHands, whose editor descends from it
+	Anthropic   Dialect = "anthropic"              // as OpenHands, whose editor descends from it
+	Toolset     Dialect = "agent_toolset_20260401" // as well, and its paths may be relative
 )
 
 // maxStrandsSize is the largest file that the dialect Strands views and edits, in bytes.

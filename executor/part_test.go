@@ -1,0 +1,61 @@
+package executor_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
+)
+
+// The file tools of Strands' harness and of Anthropic's toolset, word by word.
+func TestReadAndWriteTools(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{StateDir: t.TempDir()})
+	file := filepath.Join(dir, "f.txt")
+	testhelp.WriteFile(t, file, "a\n\tb\nc\n", 0o644)
+	testhelp.WriteFile(t, filepath.Join(dir, "long"), strings.Repeat("x", 300<<10), 0o644)
+	testhelp.WriteFile(t, filepath.Join(dir, "p.png"), "\x89PNG", 0o644)
+	const strands, toolset = api.DialectStrands, api.DialectToolset
+	for _, tt := range []struct {
+		name       string
+		action     api.Action
+		text, code string
+	}{
+		{"numbers", api.ReadAction{Dialect: strands, Path: file, Offset: new(0), Limit: new(2000)}, "     1\ta\n     2\t\tb\n     3\tc\n     4\t", ""},
+		{"a part", api.ReadAction{Dialect: strands, Path: file, Offset: new(1), Limit: new(1)}, "     2\t\tb\n[These are the lines 2 to 2 of 4. Use offset and limit to read others.]", ""},
+		{"behind the end", api.ReadAction{Dialect: strands, Path: file, Offset: new(9), Limit: new(1)}, "[The file has 4 lines: line 10 is behind its end.]", ""},
+		{"relative", api.ReadAction{Dialect: strands, Path: "f.txt", Offset: new(0), Limit: new(1)}, "The path f.txt is not an absolute path, it should start with `/`. Maybe you meant " + file + "?", "path_not_allowed"},
+		{"an image", api.ReadAction{Dialect: strands, Path: dir + "/p.png", Offset: new(0), Limit: new(1)}, "data:image/png;base64,iVBORw==", ""},
+		{"as it is", api.ReadAction{Dialect: toolset, Path: "f.txt"}, "a\n\tb\nc\n", ""},
+		{"the last line alone", api.ReadAction{Dialect: toolset, Path: "f.txt", ViewRange: []int{3, 3}}, "c", ""},
+		{"to the end", api.ReadAction{Dialect: toolset, Path: "f.txt", ViewRange: []int{2, -1}}, "\tb\nc\n", ""},
+		{"more than there is", api.ReadAction{Dialect: toolset, Path: file, ViewRange: []int{3, 99}}, "c\n", ""},
+		{"nothing", api.ReadAction{Dialect: toolset, Path: file, ViewRange: []int{9, 10}}, "", ""},
+		{"backwards", api.ReadAction{Dialect: toolset, Path: file, ViewRange: []int{3, 2}}, "The last line 2 is before the first line 3.", "invalid_range"},
+		{"too much", api.ReadAction{Dialect: toolset, Path: "long"}, "The lines 1 to 1 of " + dir + "/long have 307200 bytes, and at most 262144 come at once. Read fewer lines, or use a command such as grep, head or tail.", "file_too_large"},
+		{"no file", api.ReadAction{Dialect: toolset, Path: "none"}, "File not found: " + dir + "/none. Your current working directory is " + dir + ".", "file_not_found"},
+
+		{"write", api.WriteAction{Dialect: strands, Path: dir + "/new/s", Content: "x", End: -1}, "Wrote 1 bytes to " + dir + "/new/s.", ""},
+		{"write relative", api.WriteAction{Dialect: strands, Path: "s", Content: "x", End: -1}, "The path s is not an absolute path, it should start with `/`. Maybe you meant " + dir + "/s?", "path_not_allowed"},
+		{"write rooted", api.WriteAction{Dialect: toolset, Path: "new/t", Content: "", End: -1}, "Wrote 0 bytes to " + dir + "/new/t.", ""},
+
+		{"edit twice", api.EditAction{Dialect: toolset, Command: "replace", Path: "f.txt", OldStr: new("\n"), NewStr: new(""), Start: 1, End: -1}, "Expected 1 occurrences but found 3", "multiple_matches"},
+		{"edit no match", api.EditAction{Dialect: toolset, Command: "replace", Path: "f.txt", OldStr: new("  b"), NewStr: new("d"), Start: 1, End: -1}, "0 occurrences found", "no_match"},
+		{"edit all", api.EditAction{Dialect: toolset, Command: "replace", Path: "f.txt", OldStr: new("\n"), NewStr: new(";\n"), AllowMultiple: true, Start: 1, End: -1}, "Replaced 3 occurrence(s) in " + file, ""},
+	} {
+		o := act(t, e, tt.action)
+		text, images := api.Text(o)
+		text += strings.Join(images, "")
+		_, code := api.ToolFailure(o)
+		edits := strings.HasPrefix(tt.name, "edit")
+		if text != tt.text && !(edits && strings.HasPrefix(text, tt.text)) || code != tt.code {
+			t.Errorf("%s: got %q (%s), want %q (%s)", tt.name, text, code, tt.text, tt.code)
+		}
+	}
+	if got := content(t, file) + content(t, dir+"/new/s") + content(t, dir+"/new/t"); got != "a;\n\tb;\nc;\nx" {
+		t.Errorf("got %q in the files", got)
+	}
+}
