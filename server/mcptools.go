@@ -161,7 +161,7 @@ const mcpInstructions = "The tools work in one sandbox, a Linux system of its ow
 func annotations(d tools.Definition) *mcp.ToolAnnotations {
 	a := &mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(false)}
 	switch d.Action {
-	case api.RunAction{}.Kind(), api.IPythonAction{}.Kind(), api.BrowseInteractiveAction{}.Kind():
+	case api.RunAction{}.Kind(), api.ExecAction{}.Kind(), api.IPythonAction{}.Kind(), api.BrowseInteractiveAction{}.Kind():
 		a.OpenWorldHint = new(true)
 	case api.WriteAction{}.Kind():
 		a.IdempotentHint = true

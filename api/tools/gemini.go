@@ -63,10 +63,7 @@ var gemini = []tool{
 			{name: "ai_proposed_content", kind: anything, hidden: true},
 		},
 		build: func(v values) (Call, error) {
-			return do(api.WriteAction{
-				Common: v.common(), Path: v.text("file_path"), Content: v.text("content"), End: -1,
-				Dialect: api.DialectGemini, IfSHA256: v.text("if_sha256"),
-			})
+			return v.writeAll("file_path", api.DialectGemini)
 		},
 	},
 	{
@@ -103,13 +100,14 @@ var gemini = []tool{
 			dirPath,
 			{name: "ignore", kind: texts, about: "Patterns of names to leave out, such as *.log."},
 			{name: "file_filtering_options", kind: object, hidden: true},
+			{name: "recursive", kind: flag, hidden: true}, // of OpenHands' tools for Gemini
 			silentRisk, thought,
 		},
 		build: func(v values) (Call, error) {
 			options, _ := v["file_filtering_options"].(map[string]any)
 			return do(api.ListAction{
 				Common: v.common(), Path: v.text("dir_path"), Ignore: v.texts("ignore"),
-				NoIgnore: options["respect_git_ignore"] == false,
+				NoIgnore: options["respect_git_ignore"] == false, Recursive: v.flag("recursive", false),
 			})
 		},
 	},
@@ -184,6 +182,8 @@ var gemini = []tool{
 			{name: "description", kind: text, about: "What it is for, in a sentence."},
 			{name: "dir_path", aliases: []string{"directory"}, kind: text, about: "Directory to run it in, without changing the shell's; the shell's when left out."},
 			{name: "is_background", kind: flag, about: "Do not wait for its end."},
+			{name: "delay_ms", kind: integer, min: new(0), hidden: true},
+			{name: "additional_permissions", kind: anything, hidden: true}, // the controller's to grant
 			silentRisk, thought,
 		},
 		build: func(v values) (Call, error) {

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/actiond/actiond/api"
@@ -133,7 +134,7 @@ var openHandsV1 = []tool{
 			{name: "is_input", kind: flag, about: "Whether the command is input for what runs; false when it is left out."},
 			{name: "timeout", kind: seconds, about: "Seconds after which to answer even though the command goes on."},
 			{name: "reset", kind: flag, about: "End the shell with all that runs in it first. Directory and variables are lost. It cannot be combined with is_input."},
-			risk, summary, thought,
+			risk, thought,
 		},
 		build: func(v values) (Call, error) {
 			a := api.RunAction{Common: v.common(), Command: v.text("command"), IsInput: v.flag("is_input", false), Reset: v.flag("reset", false), Dialect: api.DialectOpenHandsV1}
@@ -154,7 +155,7 @@ var openHandsV1 = []tool{
 			param{name: "old_str", kind: text, neededBy: []string{"str_replace"}, about: oldStrAbout},
 			param{name: "new_str", kind: text, neededBy: []string{"str_replace", "insert"}, about: newStrAbout + " An empty one deletes."},
 			param{name: "insert_line", kind: lineNumber, neededBy: []string{"insert"}, about: lineAbout},
-			edits, risk, summary),
+			edits, risk),
 		build: func(v values) (Call, error) { return v.edit(api.DialectOpenHandsV1) },
 	},
 	{
@@ -163,7 +164,7 @@ var openHandsV1 = []tool{
 			"and \"*** Update File: PATH\", which \"*** Move to: PATH\" may follow, with hunks: a line @@, or @@ and the text of a line above the change, then lines that begin with a space (as it is), - (goes) or + (comes). " +
 			"Have three lines as they are before and after each change. Paths are relative to the shell's directory. Either all files are changed or none.",
 		example: `{"patch": "*** Begin Patch\n*** Update File: app.py\n@@ def main():\n-    debug = True\n+    debug = False\n*** End Patch"}`,
-		params:  []param{{name: "patch", kind: text, required: true, about: "The patch."}, risk, summary, thought},
+		params:  []param{{name: "patch", kind: text, required: true, about: "The patch."}, risk, thought},
 		build: func(v values) (Call, error) {
 			return do(api.EditAction{
 				Common: v.common(), Command: "apply_patch", Patch: v.textOrNil("patch"), Start: 1, End: -1,
@@ -179,7 +180,7 @@ var openHandsV1 = []tool{
 		params: []param{
 			{name: "pattern", kind: text, required: true, about: "The pattern; without a slash it is looked for in all directories below."},
 			{name: "path", kind: text, about: "The directory to look in; the shell's when it is left out."},
-			risk, summary, thought,
+			risk, thought,
 		},
 		build: func(v values) (Call, error) {
 			return do(api.GlobAction{Common: v.common(), Pattern: anyDepth(v.text("pattern")), Path: v.text("path"), Dialect: api.DialectOpenHandsV1})
@@ -194,7 +195,7 @@ var openHandsV1 = []tool{
 			{name: "pattern", kind: text, required: true, about: "The regular expression (RE2)."},
 			{name: "path", kind: text, about: "The directory to look in; the shell's when it is left out."},
 			{name: "include", kind: text, about: "Only files whose names match this pattern, such as *.{ts,tsx}."},
-			risk, summary, thought,
+			risk, thought,
 		},
 		build: func(v values) (Call, error) {
 			return do(api.GrepAction{
@@ -216,5 +217,14 @@ func anyDepth(pattern string) string {
 	return "**/" + pattern
 }
 
-// summary is a description of the call by models of the SDK; it is dropped.
+// summary is a description of the call, which the agent SDK adds to the schema of each of its tools; it is dropped.
 var summary = param{name: "summary", kind: text, hidden: true}
+
+// withSummary returns tools that take a summary, too.
+func withSummary(tools []tool) []tool {
+	tools = slices.Clone(tools)
+	for i := range tools {
+		tools[i].params = append(slices.Clip(tools[i].params), summary)
+	}
+	return tools
+}

@@ -101,6 +101,13 @@ func (v values) edit(dialect api.Dialect) (Call, error) {
 	})
 }
 
+// writeAll makes the action of a tool that writes the whole file at the path in an argument.
+func (v values) writeAll(path string, dialect api.Dialect) (Call, error) {
+	return do(api.WriteAction{
+		Common: v.common(), Path: v.text(path), Content: v.text("content"), End: -1, Dialect: dialect, IfSHA256: v.text("if_sha256"),
+	})
+}
+
 // Tools that touch no sandbox.
 
 // thoughtLogged is the protocol's text (docs/reference/openhands-protocol.md, section 3).

@@ -1,6 +1,19 @@
 package tools
 
-import "github.com/actiond/actiond/api"
+import (
+	"errors"
+	"strings"
+
+	"github.com/actiond/actiond/api"
+)
+
+// Defaults of the tools of Strands' harness.
+const (
+	shellTime = 120.0 // seconds
+	readLines = 2000
+)
+
+var absolutePath = param{name: "path", kind: text, required: true, about: "Absolute path of the file, such as /workspace/app.py."}
 
 // strands are the tools of Strands Agents.
 var strands = []tool{
@@ -18,12 +31,70 @@ var strands = []tool{
 		build: func(v values) (Call, error) { return v.edit(api.DialectStrands) },
 	},
 	{
+		name: "shell", needs: "exec",
+		about: "Run a command in a shell of its own, sh: neither directory nor variables stay for the next call, so chain what belongs together with && or ;. " +
+			"After the timeout the command is killed, with all that it started.",
+		example: `{"command": "cd /workspace && pytest -q", "timeout": 300}`,
+		params: []param{
+			{name: "command", kind: text, required: true, about: "The command, of one or several lines."},
+			{name: "timeout", kind: seconds, about: "Seconds after which it is killed; 120 when left out."},
+			silentRisk, thought,
+		},
+		build: func(v values) (Call, error) {
+			a := api.ExecAction{Common: v.common(), Command: v.text("command"), Stdin: api.StdinNone, KillAfter: shellTime}
+			if limit := v.seconds("timeout"); limit != nil {
+				a.KillAfter = *limit
+			}
+			if a.KillAfter == 0 || strings.TrimSpace(a.Command) == "" {
+				return Call{}, errors.New(`arguments "command" must not be empty and "timeout" must be positive`)
+			}
+			return do(a)
+		},
+	},
+	{
+		name: "read", needs: "read",
+		about:   "Read a text file with line numbers, up to 2000 lines at once; the answer says how many there are. Images come as images, documents (PDF, DOCX, XLSX) as Markdown.",
+		example: `{"path": "/workspace/app.py", "offset": 100, "limit": 60}`,
+		params: []param{
+			absolutePath,
+			{name: "offset", kind: integer, min: new(0), about: "First line, counted from 1."},
+			{name: "limit", kind: integer, min: new(1), about: "How many lines; 2000 when left out."},
+			silentRisk, thought,
+		},
+		build: func(v values) (Call, error) {
+			offset, limit := max(v.integer("offset", 1), 1)-1, v.integer("limit", readLines)
+			return do(api.ReadAction{Common: v.common(), Path: v.text("path"), End: -1, Offset: &offset, Limit: &limit, Dialect: api.DialectStrands})
+		},
+	},
+	{
+		name: "write", needs: "write",
+		about:   "Write a whole file. A file that exists is overwritten, directories are made. To change a part of a file use edit: it is shorter and loses nothing.",
+		example: `{"path": "/workspace/notes.txt", "content": "first line\n"}`,
+		params:  []param{absolutePath, {name: "content", kind: text, required: true, about: "The whole content."}, ifSHA256, silentRisk, thought},
+		build:   func(v values) (Call, error) { return v.writeAll("path", api.DialectStrands) },
+	},
+	{
+		name: "edit", needs: "edit",
+		about:   "Replace a text in a file of at most 1 MiB. It must be in the file exactly once. What the edit does not touch stays as it is, byte by byte.",
+		example: `{"path": "/workspace/app.py", "old_str": "debug = True", "new_str": "debug = False"}`,
+		params: []param{
+			absolutePath,
+			{name: "old_str", kind: text, required: true, about: "The text to replace, exactly as it is in the file, white space included; add lines around it where it is not the only one."},
+			{name: "new_str", kind: text, required: true, about: "The text in its place."},
+			ifSHA256, silentRisk, thought,
+		},
+		build: func(v values) (Call, error) {
+			v["command"] = "str_replace"
+			return v.edit(api.DialectStrands)
+		},
+	},
+	{
 		name: "bash", needs: "run",
 		about: "Run a command in a persistent shell: directory, variables and background jobs stay from one call to the next. " +
 			"A command that goes on after its time is not killed. restart ends the shell with all that runs in it and starts a new one.",
 		example: `{"mode": "execute", "command": "pytest -q", "timeout": 120}`,
 		params: []param{
-			{name: "mode", kind: text, required: true, enum: []string{"execute", "restart"}, about: "execute runs the command, restart begins anew."},
+			{name: "mode", kind: text, enum: []string{"execute", "restart"}, about: "execute, when left out, runs the command, restart begins anew."},
 			{name: "command", kind: text, about: "For execute: the command, of one or several lines."},
 			{name: "timeout", kind: seconds, about: "For execute: seconds after which to answer even though the command goes on; 120 when left out."},
 			silentRisk, thought,

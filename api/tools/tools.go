@@ -95,10 +95,11 @@ func Known(dialect string) bool {
 var dialects = sync.OnceValue(func() map[string][]tool {
 	return map[string][]tool{
 		Default:                        slices.Concat(openHands, workspaceTools),
-		string(api.DialectOpenHandsV1): slices.Concat(openHandsV1, workspaceTools),
-		string(api.DialectGemini):      slices.Concat(gemini, workspaceTools),
+		string(api.DialectOpenHandsV1): withSummary(slices.Concat(openHandsV1, workspaceTools)),
+		string(api.DialectGemini):      withSummary(slices.Concat(gemini, workspaceTools)), // of which the agent SDK has some
 		string(api.DialectStrands):     slices.Concat(strands, workspaceTools),
 		string(api.DialectAnthropic):   slices.Concat(anthropic, workspaceTools),
+		string(api.DialectToolset):     slices.Concat(toolset, workspaceTools),
 	}
 })
 

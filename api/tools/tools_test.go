@@ -82,6 +82,23 @@ func TestTranslate(t *testing.T) {
 		{"strands", "bash", `{"mode":"execute","command":"ls"}`, strings.Replace(run(`"ls"`, `,"blocking":true,"dialect":"strands"`), `}},"is_error"`, `},"timeout":120.0},"is_error"`, 1)},
 		{"strands", "bash", `{"mode":"restart"}`, run(`""`, `,"reset":true`)},
 
+		{"strands", "bash", `{"command":"ls","timeout":5}`, strings.Replace(run(`"ls"`, `,"blocking":true,"dialect":"strands"`), `}},"is_error"`, `},"timeout":5.0},"is_error"`, 1)},
+		{"strands", "shell", `{"command":"ls; pwd"}`, action("exec", `"command":"ls; pwd","cwd":null,"clear_env":false,"stdin":"none","kill_after":120`)},
+		{"strands", "shell", `{"command":"ls","timeout":"1.5"}`, action("exec", `"command":"ls","cwd":null,"clear_env":false,"stdin":"none","kill_after":1.5`)},
+		{"strands", "read", `{"path":"/a"}`, action("read", `"path":"/a","start":0,"end":-1,"impl_source":"default","view_range":null,"dialect":"strands","offset":0,"limit":2000`)},
+		{"strands", "read", `{"path":"/a","offset":3,"limit":2}`, action("read", `"path":"/a","start":0,"end":-1,"impl_source":"default","view_range":null,"dialect":"strands","offset":2,"limit":2`)},
+		{"strands", "write", `{"path":"/a","content":"x"}`, action("write", `"path":"/a","content":"x","start":0,"end":-1,"dialect":"strands"`)},
+		{"strands", "edit", `{"path":"/a","old_str":"x","new_str":""}`, edit("/a", "str_replace", `"old_str":"x","new_str":"","dialect":"strands"`)},
+
+		{"agent_toolset_20260401", "bash", `{"command":"ls"}`, run(`"ls"`, `,"dialect":"agent_toolset_20260401"`)},
+		{"agent_toolset_20260401", "bash", `{"command":"ls","restart":true,"timeout_ms":1500}`, strings.Replace(run(`"ls"`, `,"blocking":true,"reset":true,"dialect":"agent_toolset_20260401"`), `}},"is_error"`, `},"timeout":1.5},"is_error"`, 1)},
+		{"agent_toolset_20260401", "bash", `{"restart":true}`, run(`""`, `,"reset":true,"dialect":"agent_toolset_20260401"`)},
+		{"agent_toolset_20260401", "read", `{"file_path":"a","view_range":[2,3]}`, action("read", `"path":"a","start":0,"end":-1,"impl_source":"default","view_range":[2,3],"dialect":"agent_toolset_20260401"`)},
+		{"agent_toolset_20260401", "write", `{"file_path":"a","content":"x"}`, action("write", `"path":"a","content":"x","start":0,"end":-1,"dialect":"agent_toolset_20260401"`)},
+		{"agent_toolset_20260401", "edit", `{"file_path":"a","old_string":"x","new_string":"y","replace_all":true}`, edit("a", "replace", `"old_str":"x","new_str":"y","allow_multiple":true,"dialect":"agent_toolset_20260401"`)},
+		{"agent_toolset_20260401", "glob", `{"pattern":"*.go","path":"a"}`, action("glob", `"pattern":"*.go","path":"a","ignore_case":false,"no_ignore":true`)},
+		{"agent_toolset_20260401", "grep", `{"pattern":"x"}`, action("grep", `"pattern":"x","path":"","include":"","exclude":"","ignore_case":false,"fixed_strings":false,"names_only":false,"no_ignore":false,"limit":1000,"file_limit":0`)},
+
 		{"anthropic", "bash", `{"command":"ls"}`, run(`"ls"`, `,"dialect":"anthropic"`)},
 		{"anthropic", "bash", `{"restart":true}`, run(`""`, `,"reset":true,"dialect":"anthropic"`)},
 		{"anthropic", "str_replace_based_edit_tool", `{"command":"insert","path":"/a","insert_line":2,"insert_text":"x"}`, edit("/a", "insert", `"insert_line":2,"new_str":"x","dialect":"anthropic"`)},
