@@ -20,7 +20,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Open(http.MethodGet, "/", home.Handler(s.noHome)),
 		httpserver.Open(http.MethodGet, "/alive", s.alive),
 		httpserver.Open(http.MethodGet, "/healthz", s.healthz),
-		httpserver.Open(http.MethodGet, "/health", s.alive), // of OpenHands' execution protocol
+		httpserver.Open(http.MethodGet, "/health", s.health), // of OpenHands' execution protocol
 		httpserver.Open(http.MethodGet, "/readyz", s.readyz),
 		httpserver.Open(http.MethodGet, "/server_info", s.serverInfo),
 		httpserver.Open(http.MethodPost, "/v1/claim", s.claim),

@@ -423,6 +423,9 @@ func TestShutdown(t *testing.T) {
 		if w := post("/execute_action", runTrue).send(t.server); w.Code != 429 || w.Header().Get("Retry-After") == "" {
 			t.Errorf("got %d for a new action, want 429", w.Code)
 		}
+		if w := get("/health").send(t.server); w.Code != 500 {
+			t.Errorf("/health: got %d", w.Code)
+		}
 		if w := get("/alive").send(t.server); w.Code != 500 {
 			t.Errorf("got alive %d, want 500", w.Code)
 		}

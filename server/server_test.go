@@ -251,6 +251,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"alive too early", withExecutor(starting), get("/alive"), "", 500, `{"detail":"not initialized: the shell's first prompt"}`},
 		{"healthz", withExecutor(starting), get("/healthz"), "", 200, `{"status":"ok"}`},
 		{"health", nil, get("/health"), "", 200, `{"status":"ok"}`},
+		{"health too early", withExecutor(starting), get("/health"), "", 200, `{"status":"ok"}`},
 		{"readyz", nil, get("/readyz"), "", 200, `{"status":"ready","journal":"actions are recorded in memory only, and are lost when the server ends"}`},
 		{"readyz too early", withExecutor(starting), get("/readyz"), "", 503, `{"status":"starting","waiting_for":"the shell's first prompt"}`},
 		{"server info", withKey, get("/server_info"), "", 200, ""},

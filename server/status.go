@@ -10,19 +10,36 @@ import (
 
 // ready returns nil when an action can run.
 func (s *Server) ready() error {
+	if err := s.takes(); err != nil {
+		return err
+	}
+	return s.cfg.Executor.Ready()
+}
+
+// takes returns nil when an action may begin, to wait for the first shell if it needs one.
+func (s *Server) takes() error {
 	if s.draining.Load() {
 		return errStopping
 	}
 	if s.actions.Recovers() {
 		return errors.New("the workspace, which a bisect left in another state")
 	}
-	return s.cfg.Executor.Ready()
+	return nil
 }
 
 // alive reports that clients may begin. Until then it answers 500, the only
 // status that every client takes for "not yet".
 func (s *Server) alive(w http.ResponseWriter, _ *http.Request) error {
 	if err := s.ready(); err != nil {
+		return refuse(http.StatusInternalServerError, "not initialized: %v", err)
+	}
+	return writeJSON(w, http.StatusOK, api.Status{Status: "ok"})
+}
+
+// health reports that calls are taken. Clients of OpenHands' execution protocol look four times a
+// second: an answer that waited for the first shell would cost them a quarter of a second.
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
+	if err := s.takes(); err != nil {
 		return refuse(http.StatusInternalServerError, "not initialized: %v", err)
 	}
 	return writeJSON(w, http.StatusOK, api.Status{Status: "ok"})
