@@ -85,7 +85,7 @@ lines: ## count the lines of Go in each package, without tests
 bench: ## run the benchmarks for BENCHTIME (100ms) each, those of docs/reference/performance.md among them
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
 	@docker info >/dev/null 2>&1 || { echo 'left out: the figures of sandboxes, which need a Docker engine'; exit; }; \
-	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Create|Claim)$$' -benchtime 20x ./integration && \
+	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Create|Claim|Execution)$$' -benchtime 20x ./integration && \
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDockerTrue$$' -benchtime 2000x ./integration && \
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Idle|Churn)$$' -benchtime 1x ./integration
 
