@@ -210,6 +210,9 @@ func TestServeLocal(t *testing.T) {
 		status             int
 		want               string
 	}{
+		{"GET", "/sandboxes/" + in.ID + "/health", "", 200, `{"status":"ok"}`},
+		{"POST", "/sandboxes/" + in.ID + "/api/execution/tools", `{"tool_name": "terminal", "action": {"command": "cat file"}}`, 200, `"text":"b"}],"is_error":false`},
+		{"POST", "/sandboxes/" + in.ID + "/api/execution/tools", `{"tool_name": "task_tracker", "action": {}}`, 422, `{"detail":"tool_name`},
 		{"POST", "/v1/sandboxes", `{"image": "debian"}`, 422, "the driver of local processes cannot honour an image; leave that out"},
 		{"POST", "/v1/sandboxes", `{"disk": 1000000000}`, 422, "cannot honour a disk limit"},
 		{"POST", "/v1/sandboxes", `{"memory": 1000000000, "network": "none"}`, 422, "cannot honour a memory limit, a network"},
