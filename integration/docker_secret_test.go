@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"syscall"
@@ -38,22 +39,38 @@ import (
 // secureTarget answers at 443 by TLS, with a certificate for the names, and at 80: what a request had
 // as Authorization, reversed, so that it is no echo, or with /echo as it was.
 const secureTarget = `
-import http.server, ssl, threading
+import http.server, json, ssl, threading
+sent = []
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
-        sent = self.headers.get("Authorization", "nothing")
-        body = (sent if self.path == "/echo" else sent[::-1]).encode()
+        if self.headers.get("Upgrade"): return self.upgrade()
+        key = self.headers.get("Authorization", "nothing")
+        body = (json.dumps(sent) if self.path == "/sent" else key if self.path == "/echo" else key[::-1]).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
     def do_HEAD(self):
         status, again = (self.path.split("/") + [""])[1:3]
-        sent = self.headers.get("Authorization", "nothing")
+        key = self.headers.get("Authorization", "nothing")
         self.wfile.write(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode())
         if again: self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-        self.wfile.write(sent.removeprefix("Bearer ").encode())
+        self.wfile.write(key.removeprefix("Bearer ").encode())
+    # The control plane of a worker: what it was sent is at /sent, and each answer has work, and an
+    # address for a connection that is kept.
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        sent.append([self.headers["Host"] + self.path, self.headers.get("Authorization", "nothing")[::-1], body])
+        work = json.dumps({"command": "id -un; printf '%s ' $KEY; cat /proc/*/environ 2>/dev/null | grep -ac actiond-test-secre[t]", "url": "/connect?token=signed"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(work)))
+        self.end_headers()
+        self.wfile.write(work)
+    def upgrade(self):
+        sent.append([self.headers["Host"] + self.path, self.headers.get("Authorization", "nothing")[::-1], ""])
+        self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        self.wfile.write(self.rfile.readline())
     def log_message(self, *args): pass
 class Server(http.server.ThreadingHTTPServer): daemon_threads = True
 plain, secure = Server(("", 80), Handler), Server(("", 443), Handler)
@@ -126,12 +143,13 @@ type secretHost struct {
 	*docker.Host
 
 	state, addr string
+	names       []string
 	private     []netip.Prefix
 }
 
-func newSecretHost(t *testing.T) *secretHost {
+func newSecretHost(t *testing.T, names ...string) *secretHost {
 	t.Helper()
-	addr, roots := startSecure(t, "api.example", "other.example")
+	addr, roots := startSecure(t, names...)
 	dir, err := os.MkdirTemp("/tmp", "policy-") //nolint:usetesting // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
@@ -139,13 +157,19 @@ func newSecretHost(t *testing.T) *secretHost {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	h := testHost(t, func(c *docker.Config) { c.StateDir, c.Roots = dir, roots })
 	neighbors := dockerCLI(t, "network", "inspect", "-f", "{{(index .IPAM.Config 0).Subnet}}", "bridge")
-	return &secretHost{Host: h, state: dir, addr: addr, private: []netip.Prefix{netip.MustParsePrefix(neighbors)}}
+	return &secretHost{Host: h, state: dir, addr: addr, names: names, private: []netip.Prefix{netip.MustParsePrefix(neighbors)}}
 }
 
 // box makes a sandbox with a secret for api.example.
 func (h *secretHost) box(t *testing.T, spec sandbox.Spec) *sandbox.Sandbox {
 	t.Helper()
-	p, err := egress.ParsePolicy(fmt.Appendf(nil, `{"mode":"allowlist","allow":["api.example:80","other.example"],"secrets":[{"name":"API","hosts":["api.example"],"var":"API_KEY","value":%q}]}`, secretValue))
+	return h.boxWith(t, spec, fmt.Sprintf(`{"mode":"allowlist","allow":["api.example:80","other.example"],"secrets":[{"name":"API","hosts":["api.example"],"var":"API_KEY","value":%q}]}`, secretValue))
+}
+
+// boxWith makes a sandbox with a policy.
+func (h *secretHost) boxWith(t *testing.T, spec sandbox.Spec, policy string) *sandbox.Sandbox {
+	t.Helper()
+	p, err := egress.ParsePolicy([]byte(policy))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +186,11 @@ func (h *secretHost) know(t *testing.T) {
 	if len(proxies) != 1 {
 		t.Fatalf("there are %d egress proxies", len(proxies))
 	}
-	nameHosts(t, proxies[0], map[string]string{"api.example": h.addr, "other.example": h.addr, "impostor.example": h.addr})
+	hosts := map[string]string{"impostor.example": h.addr}
+	for _, name := range h.names {
+		hosts[name] = h.addr
+	}
+	nameHosts(t, proxies[0], hosts)
 }
 
 func reversed(text string) string {
@@ -179,7 +207,7 @@ const secretValue = "actiond-test-secret-value-0123456789"
 // named to and by those that read the image's bundle; it is changed and removed while they run.
 func TestDockerNetworkSecrets(t *testing.T) {
 	t.Parallel()
-	h := newSecretHost(t)
+	h := newSecretHost(t, "api.example", "other.example")
 	s := h.box(t, sandbox.Spec{Image: image(t, fullImage)})
 	const python = `python3 -c 'import urllib.request as u; print(u.urlopen("https://api.example/").read().decode())'`
 	const unset = "env -u SSL_CERT_FILE -u CURL_CA_BUNDLE -u REQUESTS_CA_BUNDLE -u GIT_SSL_CAINFO "
@@ -246,7 +274,7 @@ func TestDockerNetworkSecrets(t *testing.T) {
 // to another host nor back, and finds it nowhere (rows 17 to 20, 22 to 24 and 30 of the attacks).
 func TestDockerNetworkSecretAttacks(t *testing.T) {
 	t.Parallel()
-	h := newSecretHost(t)
+	h := newSecretHost(t, "api.example", "other.example")
 	s := h.box(t, sandbox.Spec{Image: image(t, fullImage), User: "root"})
 	const raw = `python3 - 2>&1 <<'E'
 import socket, ssl
@@ -475,7 +503,7 @@ func searchMemory(t *testing.T, pid string, search func(what string, r io.Reader
 // no other.
 func TestDockerNetworkSecretDenied(t *testing.T) {
 	t.Parallel()
-	h := newSecretHost(t)
+	h := newSecretHost(t, "api.example", "other.example")
 	s := h.box(t, sandbox.Spec{Image: image(t, fullImage)})
 	key := keyOf(t, s)
 	for command, want := range map[string]string{
@@ -495,5 +523,63 @@ func TestDockerNetworkSecretDenied(t *testing.T) {
 		if err != nil || strings.TrimPrefix(string(got), "null") != want {
 			t.Errorf("%s: got %s, %v, want %s", command, got, err, want)
 		}
+	}
+}
+
+// worker stands for a vendor's: it takes work from its control plane with the key that it has, runs it and
+// sends the result; then it keeps a connection to another host, whose address is all that it needs there.
+// That host's authority is the test's, which the sandbox does not know.
+const worker = `
+import json, os, socket, ssl, subprocess, time, urllib.request
+plane, kept, key = "https://" + os.environ["PLANE"], os.environ["KEPT"], os.environ["KEY"]
+def send(path, body):
+    r = urllib.request.Request(plane + path, json.dumps(body).encode(), {"Authorization": "Bearer " + key})
+    return json.load(urllib.request.urlopen(r))
+work = send("/v1/environments/env_1/work/poll", {})
+send("/v1/sessions/s_1/events", {"output": subprocess.run(work["command"], shell=True, capture_output=True, text=True).stdout})
+if kept:
+    c = ssl._create_unverified_context().wrap_socket(socket.create_connection((kept, 443)), server_hostname=kept)
+    c.sendall(f"GET {work['url']} HTTP/1.1\r\nHost: {kept}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nkept\n".encode())
+    answer = b""
+    while not answer.endswith(b"kept\n"): answer += c.recv(1000)
+print("done", flush=True)
+time.sleep(1000)
+`
+
+// TestDockerNetworkWorkers: what docs/guides/workers.md says of vendors' workers, with a program that stands
+// for theirs and a control plane that has their hosts' names.
+func TestDockerNetworkWorkers(t *testing.T) {
+	t.Parallel()
+	const claude, openai, kept = "api.anthropic.com", "api.openai.com", "codex-cloud-environments.chatgpt.com"
+	h := newSecretHost(t, claude, openai, kept)
+	for _, tt := range []struct{ policy, plane, kept, variable string }{
+		{`{"mode":"allowlist","secrets":[{"name":"CLAUDE","hosts":["` + claude + `"],"var":"ANTHROPIC_ENVIRONMENT_KEY","value":"` + secretValue + `"}]}`, claude, "", "ANTHROPIC_ENVIRONMENT_KEY"},
+		{`{"mode":"allowlist","allow":["` + kept + `"],"secrets":[{"name":"CODEX","hosts":["` + openai + `"],"var":"CODEX_API_KEY","value":"` + secretValue + `"}]}`, openai, kept, "CODEX_API_KEY"},
+	} {
+		s := h.boxWith(t, sandbox.Spec{Image: image(t, fullImage), Env: map[string]string{"PLANE": tt.plane, "KEPT": tt.kept}}, tt.policy)
+		placeholder, _ := run(t, s, "echo $"+tt.variable)
+		if got, code := run(t, s, "cat >worker.py <<'EOF'"+worker+"EOF"); code != 0 {
+			t.Fatal(got)
+		}
+		if got, code := run(t, s, "(KEY=$"+tt.variable+" python3 worker.py >out 2>&1 &); until [ -s out ]; do sleep .1; done; cat out"); code != 0 || got != "done" {
+			t.Fatalf("%s: exit code %d, %s", tt.plane, code, got)
+		}
+		got, _ := run(t, s, "curl -sS https://"+tt.plane+"/sent")
+		key := reversed("Bearer " + secretValue)
+		want := [][]string{
+			{tt.plane + "/v1/environments/env_1/work/poll", key, "{}"},
+			{tt.plane + "/v1/sessions/s_1/events", key, `{"output": "agent\n` + placeholder + ` 0\n"}`},
+		}
+		if tt.kept != "" {
+			want = append(want, []string{tt.kept + "/connect?token=signed", reversed("nothing"), ""})
+		}
+		var sent [][]string
+		if err := json.Unmarshal([]byte(got), &sent); err != nil || len(sent) < len(want) || !reflect.DeepEqual(sent[len(sent)-len(want):], want) || !strings.HasPrefix(placeholder, "actiond-secret-") {
+			t.Errorf("%s: the control plane got %s, %v, want %v", tt.plane, got, err, want)
+		}
+		if got, code := run(t, s, "curl -sS https://evil.example"); code == 0 || !strings.Contains(got, "response 403") {
+			t.Errorf("another host: exit code %d, %s", code, got)
+		}
+		searchSandbox(t, s, secretValue) // its worker still runs
 	}
 }
