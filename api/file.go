@@ -48,8 +48,8 @@ type ReadAction struct {
 	ImplSource string `json:"impl_source"`
 	// ViewRange is used with "oh_aci", and with a Format.
 	ViewRange LineRange `json:"view_range"`
-	// Format is FormatMarkdown, or "" for the unchanged file; "oh_aci" shows PDF, DOCX,
-	// XLSX and PPTX as Markdown in any case.
+	// Format is FormatMarkdown, or "" for the unchanged file; "oh_aci" shows PDF as
+	// Markdown in any case.
 	Format Format `json:"format,omitzero"`
 	// Dialect is "" for the protocol's own rules.
 	Dialect Dialect `json:"dialect,omitzero"`

@@ -38,7 +38,7 @@ type Command struct {
 	// ViewRange is the first and the last line that view shows, counted from 1; -1 is the end. Empty means everything.
 	ViewRange []int
 	// Markdown makes view show notebooks and tables as Markdown, images as data URLs, and the type of any other file that
-	// is not text. View shows PDF, DOCX, XLSX and PPTX as Markdown without it.
+	// is not text. View shows PDF as Markdown without it.
 	Markdown bool
 	// Expected is the number of matches that replace requires, from 1 to 100,000; nil means 1.
 	Expected *int
@@ -83,7 +83,7 @@ const (
 		"Edit the file again if necessary."
 )
 
-// viewOnly lists the extensions of documents that the reference converts for viewing and never edits.
+// viewOnly lists the extensions of files that the reference shows and never edits. PDF alone is converted here.
 var viewOnly = []string{".docx", ".xlsx", ".pptx", ".pdf", ".mp3", ".wav", ".m4a", ".flac"}
 
 // Do runs an editor command. It returns an *Error if the command was refused or failed; the file is then unchanged. The

@@ -1,9 +1,8 @@
 package edit_test
 
 import (
-	"archive/zip"
-	"bytes"
 	"encoding/base64"
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -12,38 +11,36 @@ import (
 	"github.com/actiond/actiond/executor/edit"
 )
 
-// docx is a document with these paragraphs.
-func docx(t *testing.T, paragraphs ...string) string {
-	t.Helper()
-	var out bytes.Buffer
-	w := zip.NewWriter(&out)
-	f, err := w.Create("word/document.xml")
-	if err != nil {
-		t.Fatal(err)
+// pdf is a document of one page with these lines.
+func pdf(lines ...string) string {
+	content := "BT /F 10 Tf 50 700 Td"
+	for _, line := range lines {
+		content += " (" + line + ") Tj 0 -12 Td"
 	}
-	text := `<w:document xmlns:w="w">`
-	for _, p := range paragraphs {
-		text += "<w:p><w:r><w:t>" + p + "</w:t></w:r></w:p>"
+	content += " ET"
+	out, xref := "%PDF-1.7\n", "xref\n0 5\n0000000000 65535 f \n"
+	for i, object := range []string{
+		"<</Type/Catalog/Pages 2 0 R>>", "<</Type/Pages/Kids[3 0 R]/Count 1>>",
+		"<</Type/Page/Parent 2 0 R/Contents 4 0 R/Resources<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>>>>>>>",
+		fmt.Sprintf("<</Length %d>>\nstream\n%s\nendstream", len(content), content),
+	} {
+		xref += fmt.Sprintf("%010d 00000 n \n", len(out))
+		out += fmt.Sprintf("%d 0 obj\n%s\nendobj\n", i+1, object)
 	}
-	if _, err := f.Write([]byte(text + "</w:document>")); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
+	return out + xref + fmt.Sprintf("trailer\n<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n", len(out))
 }
 
 func TestViewDocument(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *edit.Config) { c.User = nobody() })
-	short, long := docx(t, "one", "two"), docx(t, strings.Repeat("a", 3990), strings.Repeat("b", 3990), strings.Repeat("c", 3990), strings.Repeat("d", 3990), strings.Repeat("e", 99))
-	b.write("s.docx", short, 0o644)
-	b.write("l.DOCX", long, 0o644)
+	short, long := pdf("one", "two"), pdf(strings.Repeat("a", 3990), strings.Repeat("b", 3990), strings.Repeat("c", 3990), strings.Repeat("d", 3990), strings.Repeat("e", 99))
+	b.write("s.pdf", short, 0o644)
+	b.write("l.PDF", long, 0o644)
 	b.write("t.csv", "a,b\n1,2\n", 0o644)
 	b.write("t.txt", "text\n", 0o644)
 	b.write("i.png", "\x89PNG\x00", 0o644)
 	b.giveAway()
+	const page = "<!-- Page number: 1 -->\n"
 	shows := func(name string) string {
 		return "Here's the content of the file " + b.path(name) + " displayed in Markdown format:\n"
 	}
@@ -52,18 +49,18 @@ func TestViewDocument(t *testing.T) {
 		command    edit.Command
 		want       string
 	}{
-		{"whole", "s.docx", edit.Command{}, shows("s.docx") + "one\n\ntwo\n"},
-		{"in the dialect anthropic", "s.docx", edit.Command{Dialect: edit.Anthropic}, shows("s.docx") + "one\n\ntwo\n"},
-		{"range", "s.docx", edit.Command{ViewRange: []int{3, 9}}, shows("s.docx") + "two\n"},
-		{"range inside", "s.docx", edit.Command{ViewRange: []int{1, 1}}, shows("s.docx") + "one\n"},
+		{"whole", "s.pdf", edit.Command{}, shows("s.pdf") + page + "one\ntwo\n"},
+		{"in the dialect anthropic", "s.pdf", edit.Command{Dialect: edit.Anthropic}, shows("s.pdf") + page + "one\ntwo\n"},
+		{"range", "s.pdf", edit.Command{ViewRange: []int{3, 9}}, shows("s.pdf") + "two\n"},
+		{"range inside", "s.pdf", edit.Command{ViewRange: []int{2, 2}}, shows("s.pdf") + "one\n"},
 		{
-			"clipped", "l.DOCX",
+			"clipped", "l.PDF",
 			edit.Command{},
-			shows("l.DOCX") + strings.Repeat("a", 3990) + "\n\n" + strings.Repeat("b", 3990) + "\n\n" + strings.Repeat("c", 3990) + "\n\n" + strings.Repeat("d", 3990) + "\n" +
+			shows("l.PDF") + page + strings.Repeat("a", 3990) + "\n" + strings.Repeat("b", 3990) + "\n" + strings.Repeat("c", 3990) + "\n" + strings.Repeat("d", 3990) +
 				"<response clipped><NOTE>Due to the max output limit, only part of this file has been shown to you. Please use Python libraries to view " +
-				"the entire file or search for specific content within the file.</NOTE>\nNOTE: These are the lines 1 to 8 of the Markdown. View [9, -1] to go on.\n",
+				"the entire file or search for specific content within the file.</NOTE>\nNOTE: These are the lines 1 to 5 of the Markdown. View [6, -1] to go on.\n",
 		},
-		{"the rest", "l.DOCX", edit.Command{ViewRange: []int{9, -1}}, shows("l.DOCX") + strings.Repeat("e", 99) + "\n"},
+		{"the rest", "l.PDF", edit.Command{ViewRange: []int{6, -1}}, shows("l.PDF") + strings.Repeat("e", 99) + "\n"},
 		{"a table", "t.csv", edit.Command{Markdown: true}, shows("t.csv") + "| a | b |\n| --- | --- |\n| 1 | 2 |\n"},
 		{"a table to edit", "t.csv", edit.Command{}, catN + b.path("t.csv") + ":\n     1\ta,b\n     2\t1,2\n     3\t\n"},
 		{"text", "t.txt", edit.Command{Markdown: true}, catN + b.path("t.txt") + ":\n     1\ttext\n     2\t\n"},
@@ -81,13 +78,14 @@ func TestViewDocument(t *testing.T) {
 func TestViewDocumentRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *edit.Config) { c.User = nobody() })
-	b.write("s.docx", docx(t, "one"), 0o644)
+	b.write("s.pdf", pdf("one"), 0o644)
 	b.write("bad.pdf", "text", 0o644)
+	b.write("s.DOCX", "PK\x03\x04\x00", 0o644)
 	b.write("tool", "\x7fELF\x00\x01", 0o644)
 	b.write("blob", "\x00\x01", 0o644)
 	b.giveAway()
-	b.write("private.docx", docx(t, "secret"), 0)
-	if err := syscall.Mkfifo(b.path("fifo.docx"), 0o644); err != nil {
+	b.write("private.pdf", pdf("secret"), 0)
+	if err := syscall.Mkfifo(b.path("fifo.pdf"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(b.write("huge.csv", "", 0o644), 65<<20); err != nil {
@@ -99,14 +97,16 @@ func TestViewDocumentRefused(t *testing.T) {
 		code    edit.Code
 		message string
 	}{
-		{"s.docx", edit.Command{ViewRange: []int{2, 3}}, edit.CodeInvalidRange, "Its first element `2` should be within the range of lines of the Markdown: [1, 1]."},
-		{"s.docx", edit.Command{ViewRange: []int{0, 3}}, edit.CodeInvalidRange, "at least 1"},
-		{"s.docx", edit.Command{ViewRange: []int{3, 2}}, edit.CodeInvalidRange, "at least the first"},
-		{"s.docx", edit.Command{ViewRange: []int{3}}, edit.CodeInvalidRange, "list of two integers"},
-		{"s.docx", edit.Command{Dialect: edit.OpenHandsV1}, edit.CodeBinary, "File appears to be binary"},
+		{"s.pdf", edit.Command{ViewRange: []int{3, 4}}, edit.CodeInvalidRange, "Its first element `3` should be within the range of lines of the Markdown: [1, 2]."},
+		{"s.pdf", edit.Command{ViewRange: []int{0, 3}}, edit.CodeInvalidRange, "at least 1"},
+		{"s.pdf", edit.Command{ViewRange: []int{3, 2}}, edit.CodeInvalidRange, "at least the first"},
+		{"s.pdf", edit.Command{ViewRange: []int{3}}, edit.CodeInvalidRange, "list of two integers"},
 		{"bad.pdf", edit.Command{}, edit.CodeUnsupported, "Error in converting file to Markdown: it is not a PDF file: it has no header. Please use Python code to read " + b.path("bad.pdf")},
-		{"private.docx", edit.Command{}, edit.CodePermission, "Permission denied"},
-		{"fifo.docx", edit.Command{}, edit.CodeNotRegular, "named pipe"},
+		{"s.DOCX", edit.Command{}, edit.CodeUnsupported, "Error in converting file to Markdown: DOCX is not converted, and the library python-docx reads it. Please use Python code to read " + b.path("s.DOCX")},
+		{"s.DOCX", edit.Command{Markdown: true}, edit.CodeUnsupported, "DOCX is not converted, and the library python-docx reads it."},
+		{"s.DOCX", edit.Command{Dialect: edit.OpenHandsV1}, edit.CodeBinary, "File appears to be binary"},
+		{"private.pdf", edit.Command{}, edit.CodePermission, "Permission denied"},
+		{"fifo.pdf", edit.Command{}, edit.CodeNotRegular, "named pipe"},
 		{"huge.csv", edit.Command{Markdown: true}, edit.CodeTooLarge, "(65.0MB)"},
 		{"tool", edit.Command{Markdown: true}, edit.CodeBinary, "is not text but a program or library (ELF), with 6 bytes."},
 		{"blob", edit.Command{Markdown: true}, edit.CodeBinary, "is not text but of a kind that is not known, with 2 bytes."},

@@ -1,12 +1,13 @@
-// Package document turns documents into Markdown: PDF, DOCX, XLSX, PPTX, CSV and Jupyter notebooks.
+// Package document turns documents into Markdown: PDF, CSV and Jupyter notebooks.
 //
-// The conversion runs in a worker, because the libraries that it uses have no limits of time and memory. A document may
+// The conversion runs in a worker, because the library that reads PDF has no limits of time and memory. A document may
 // be damaged on purpose: [Convert] may then panic, which the worker reports, and stops where the text that was asked
 // for is complete.
 package document
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
@@ -17,9 +18,7 @@ import (
 const MaxSize = 64 << 20
 
 const (
-	// maxPart is the most bytes of one part of an archive, but for sheets, and maxParts of all.
-	maxPart, maxParts = 64 << 20, 256 << 20
-	// maxPages bounds the pages and slides, and maxColumns the columns of a table.
+	// maxPages bounds the pages, and maxColumns the columns of a table.
 	maxPages, maxColumns = 5000, 256
 	// maxCell bounds the characters of a table's cell, and maxLine those of a line.
 	maxCell, maxLine = 1000, 4000
@@ -45,7 +44,7 @@ type Page struct {
 	Lines int
 }
 
-// Kind returns the kind of a document that [Convert] reads, by its name; "" for any other file.
+// Kind returns the kind of a document that [Convert] reads, or refuses with advice, by its name; "" for any other file.
 func Kind(path string) string {
 	ext := strings.ToLower(filepath.Ext(path))
 	if readers[ext] == nil {
@@ -104,8 +103,15 @@ func Describe(head []byte) string {
 
 // readers read a document of size bytes, by its kind.
 var readers = map[string]func(in io.ReaderAt, size int64, o *output) error{
-	".pdf": readPDF, ".docx": readDOCX, ".xlsx": readXLSX, ".pptx": readPPTX,
-	".csv": readCSV, ".tsv": readCSV, ".ipynb": readNotebook,
+	".pdf": readPDF, ".csv": readCSV, ".tsv": readCSV, ".ipynb": readNotebook,
+	".docx": readBy("python-docx"), ".xlsx": readBy("openpyxl"), ".pptx": readBy("python-pptx"),
+}
+
+// readBy refuses a document, and names the library of Python that reads it.
+func readBy(library string) func(io.ReaderAt, int64, *output) error {
+	return func(_ io.ReaderAt, _ int64, o *output) error {
+		return fmt.Errorf("%s is not converted, and the library %s reads it", strings.ToUpper(o.Kind[1:]), library)
+	}
 }
 
 // Convert reads a document of size bytes.
