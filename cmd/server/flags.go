@@ -43,6 +43,7 @@ type options struct {
 	stateDir    string
 	maxSessions int
 	allowRoot   bool
+	devices     bool
 	changes     string // api.ChangesUndo, api.ChangesFacts or api.ChangesOff; empty: undo if the workspace is small
 	storeBytes  int64  // 0: a default
 	track       string // empty: workingDir
@@ -94,6 +95,9 @@ the address can run commands.
   --user-id N               the user's id if the account has to be made (default 1000)
   --allow-root              let clients of /v1/actions run programs as root and
                             other users ("user" of exec); needs root and a key
+  --device-groups           let the user open the devices of this container: put it
+                            into the groups, but root's, of those in /dev that are
+                            for a group alone
   --session-key-file FILE   ask clients for the key in this file
   --claim                   have no key: the first call to /v1/claim brings it
   --claim-hash SHA256       take a claim or a new deadline only with the ticket of
@@ -188,6 +192,7 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.DurationVar(&opts.journal.MaxAge, "journal-age", 7*24*time.Hour, "")
 	flags.Int64Var(&opts.journal.MaxOutput, "journal-output", 16<<20, "")
 	flags.BoolVar(&opts.allowRoot, "allow-root", false, "")
+	flags.BoolVar(&opts.devices, "device-groups", false, "")
 	flags.BoolVar(&opts.claim, "claim", false, "")
 	flags.Func("claim-hash", "", opts.setClaimHash)
 	flags.StringVar(&opts.startFIFO, "start-fifo", "", "")
@@ -276,7 +281,7 @@ func split(args []string) (flags, positional, plugins []string) {
 
 func isSwitch(name string) bool {
 	switch strings.TrimLeft(name, "-") {
-	case "enable-browser", "no-enable-browser", "allow-root", "claim", "journal-sync", "help", "h":
+	case "enable-browser", "no-enable-browser", "allow-root", "device-groups", "claim", "journal-sync", "help", "h":
 		return true
 	}
 	return false

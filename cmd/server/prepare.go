@@ -40,6 +40,9 @@ func prepare(opts *options, logger *slog.Logger) (account *identity.User, err er
 	// mount as root.
 	owner, _, mountErr := identity.MountOwner(opts.workingDir)
 	account, err = accountFor(opts, owner, logger)
+	if err == nil && opts.devices {
+		err = account.AddDeviceGroups("/dev")
+	}
 	switch {
 	case err != nil:
 		return nil, err
