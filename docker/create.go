@@ -364,6 +364,12 @@ func (h *Host) undo(ctx context.Context, id string, made *instance) error {
 
 // container makes the container and does not start it.
 func (h *Host) container(ctx context.Context, spec *sandbox.Spec, c creation) (*instance, error) {
+	gpus, unlock, err := h.takeGPUs(ctx, spec.GPUs, "")
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	c.gpus = gpus
 	config, host := plan(spec, c)
 	name := h.containerName(c.id)
 	h.config.Progress(c.id, sandbox.Creating, "the container "+name)

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"os"
 	"time"
 
@@ -90,3 +91,11 @@ func (r IDRange) Pick(used map[int]int) (int, error) { return r.pick(used) }
 func SharedQuotas(info system.Info, users map[int]int, sysctls string) []Finding {
 	return sharedQuotas(&facts{terminals: limitsTerminals(info), remapped: remapped(info)}, users, sysctls)
 }
+
+// SetGPUs makes a host list these GPUs; nil for one that cannot know them.
+func SetGPUs(h *Host, uuids []string, err error) {
+	h.listGPUs = func(context.Context) ([]string, error) { return uuids, err }
+}
+
+// WholeGPUs reads a list of nvidia-smi.
+var WholeGPUs = wholeGPUs

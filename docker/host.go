@@ -83,6 +83,7 @@ type Host struct {
 	controller string // who this is, in labels
 	slots      chan struct{}
 	view       hostView
+	listGPUs   func(context.Context) ([]string, error) // of this machine, nil: not known
 
 	triesRemapped bool        // in tests: policies are kept on every engine
 	egressCurrent atomic.Bool // the egress proxy was of this release, or of a later one
@@ -109,6 +110,7 @@ var (
 	_ sandbox.Opener       = (*Host)(nil)
 	_ sandbox.Warmer       = (*Host)(nil)
 	_ sandbox.Networker    = (*Host)(nil)
+	_ sandbox.GPULister    = (*Host)(nil)
 )
 
 // facts are properties of the engine, which were asked of it.
@@ -169,8 +171,8 @@ func Open(config Config) (*Host, error) {
 	return &Host{
 		engine: client, config: config, state: state, controller: controller,
 		// 0.24 core-seconds go into a creation: more at once only wait longer.
-		slots:  make(chan struct{}, 2*runtime.NumCPU()),
-		view:   view(config.StateDir, client.DaemonHost()),
+		slots: make(chan struct{}, 2*runtime.NumCPU()),
+		view:  view(config.StateDir, client.DaemonHost()), listGPUs: hostGPUs,
 		hashes: map[string]server{},
 	}, nil
 }

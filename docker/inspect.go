@@ -74,12 +74,13 @@ func details(info container.InspectResponse) *sandbox.Details {
 		d.Removing = state.Status == container.StateRemoving || state.Status == container.StateDead
 		d.Started, d.Ended = when(state.StartedAt), when(state.FinishedAt)
 	}
-	user, allowRoot := "", false
+	user, allowRoot, gpus := "", false, sandbox.GPUs{}
 	var policy *egress.Policy // which one, the container does not know
 	if config := info.Config; config != nil {
 		d.Server = config.Labels[labelBinary]
 		user, _, _ = strings.Cut(config.Labels[labelUser], ":")
 		allowRoot = config.Labels[labelAllowRoot] == "true"
+		gpus, _ = sandbox.ParseGPUs(config.Labels[labelGPUs])
 		if i := slices.Index(config.Cmd, "--working-dir"); i >= 0 && i+1 < len(config.Cmd) {
 			d.WorkDir = config.Cmd[i+1]
 		}
@@ -113,7 +114,7 @@ func details(info container.InspectResponse) *sandbox.Details {
 	}
 	chosen := slices.DeleteFunc(slices.Clone(d.SecurityOpts), func(opt string) bool { return opt == "seccomp=(built in)" })
 	d.LostProtection, d.GainedProtection = Protection(sandbox.Spec{
-		User: user, AllowRoot: allowRoot, Mounts: d.Mounts, Network: d.Network, Policy: policy, Runtime: d.Runtime, ReadOnly: d.ReadOnly, SecurityOpts: chosen,
+		User: user, AllowRoot: allowRoot, GPUs: gpus, Mounts: d.Mounts, Network: d.Network, Policy: policy, Runtime: d.Runtime, ReadOnly: d.ReadOnly, SecurityOpts: chosen,
 	})
 	return d
 }

@@ -94,6 +94,11 @@ func (h *Host) start(ctx context.Context, s *instance, mounts []sandbox.Mount) (
 		return nil, err
 	}
 	run := func() error {
+		_, unlock, err := h.takeGPUs(ctx, sandbox.GPUs{Devices: s.GPUs.Devices}, s.Instance) // others may have them since it ended
+		if err != nil {
+			return err
+		}
+		defer unlock()
 		return engineError(ctx, "starting the container", h.engine.ContainerStart(ctx, s.Instance, container.StartOptions{}))
 	}
 	if !learned.local || len(mounts) == 0 {
@@ -237,6 +242,8 @@ func hint(info container.InspectResponse, shell bool, err error) string {
 		return ""
 	case isNotFound(err) && info.HostConfig != nil && info.HostConfig.NetworkMode.IsUserDefined():
 		return "Make the network with 'docker network create " + info.HostConfig.NetworkMode.NetworkName() + "', or take another one."
+	case gpuHint(err) != "":
+		return gpuHint(err)
 	case !shell:
 		return "The image has no shell: there is neither /bin/bash nor /bin/sh in it. " +
 			"Commands run in a shell, so put one into the image (a static busybox is enough), or take another image."

@@ -33,6 +33,7 @@ const (
 	labelUser       = sandbox.LabelPrefix + "user"
 	labelAllowRoot  = sandbox.LabelPrefix + "allow-root" // "true", or empty
 	labelBinary     = sandbox.LabelPrefix + "server"     // SHA-256 of the server in it
+	labelGPUs       = sandbox.LabelPrefix + "gpus"       // that it has, as sandbox.ParseGPUs reads them, or empty
 	labelVersion    = sandbox.LabelPrefix + "version"    // of the program that made the egress proxy
 )
 
@@ -83,10 +84,11 @@ type creation struct {
 	binary     string // SHA-256 of the server
 	pool       string
 	ticket     string // that a claim must bring
-	cpus       int    // of the host, 0: not known
-	userID     int    // of the commands
-	terminals  bool   // the engine can limit pseudo-terminals
-	remapped   bool   // the engine maps users: uid 0 of the sandbox is another one outside
+	gpus       sandbox.GPUs
+	cpus       int  // of the host, 0: not known
+	userID     int  // of the commands
+	terminals  bool // the engine can limit pseudo-terminals
+	remapped   bool // the engine maps users: uid 0 of the sandbox is another one outside
 }
 
 // plan turns a completed specification into the engine's configuration. It
@@ -128,6 +130,8 @@ func plan(s *sandbox.Spec, c creation) (*container.Config, *container.HostConfig
 			NanoCPUs:  sandbox.NanoCPUs(cpus),
 			PidsLimit: &pids,
 			Ulimits:   []*container.Ulimit{{Name: "nofile", Soft: s.OpenFiles, Hard: s.OpenFiles}},
+			// The driver of NVIDIA sets the variable of NoGPUs anew; that of CDI needs none.
+			DeviceRequests: deviceRequests(c.gpus),
 		},
 		Mounts: mounts(s, c),
 	}
@@ -199,7 +203,7 @@ func labels(s *sandbox.Spec, c creation) map[string]string {
 		labelManaged: "sandbox", labelID: c.id, labelName: cmp.Or(c.name, c.id), labelOwner: s.Owner,
 		labelSpec: s.Hash(), labelController: c.controller, labelCreated: c.created.UTC().Format(time.RFC3339),
 		labelDeadline: "", labelIdle: "", labelPool: c.pool, labelTransport: "socket",
-		labelUser: s.User + ":" + strconv.Itoa(c.userID), labelBinary: c.binary, labelAllowRoot: "",
+		labelUser: s.User + ":" + strconv.Itoa(c.userID), labelBinary: c.binary, labelAllowRoot: "", labelGPUs: c.gpus.String(),
 	})
 	ttl, idle := limits(s, c)
 	if ttl > 0 {
@@ -319,6 +323,9 @@ func Protection(s sandbox.Spec) (lost, gained []string) {
 	}
 	if s.AllowRoot {
 		lost = append(lost, "an operator runs programs as root: an agent that prepared the files they use becomes root in the sandbox")
+	}
+	if !s.GPUs.IsZero() {
+		lost = append(lost, "the agent reaches GPUs and their driver in the host's kernel")
 	}
 	for _, m := range s.Mounts {
 		if !m.ReadOnly {

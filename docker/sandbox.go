@@ -82,6 +82,7 @@ func (h *Host) sandbox(name, containerID, image string, labels map[string]string
 	}
 	s.Deadline, _ = time.Parse(time.RFC3339, labels[labelDeadline])
 	s.IdleLimit, _ = time.ParseDuration(labels[labelIdle])
+	s.GPUs, _ = sandbox.ParseGPUs(labels[labelGPUs])
 	if s.origin == s.ID { // a claimed one was given the id of its key
 		s.Pool = labels[labelPool]
 		s.Outdated = s.Pool != "" && h.outdated(labels[labelBinary])

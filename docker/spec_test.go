@@ -291,7 +291,7 @@ func TestSpecHash(t *testing.T) {
 		Memory: 1 << 30, Disk: 1 << 30, CPUs: 1, Pids: 100, OpenFiles: 1000, Network: "none", Labels: map[string]string{"a": "b"}, Runtime: "runsc",
 		SecurityOpts: []string{"no-new-privileges"}, ReadOnly: true, AllowRoot: true, TTL: time.Hour, Idle: time.Hour, Flags: []string{"--x"},
 		PullSecrets: []string{"a"}, NodeSelector: map[string]string{"a": "b"}, Tolerations: []string{"a"}, UserNamespace: true,
-		Policy: &egress.Policy{Mode: egress.ModePublic}, Private: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, NoNames: true,
+		Policy: &egress.Policy{Mode: egress.ModePublic}, Private: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, NoNames: true, GPUs: sandbox.GPUs{Count: 1},
 	}
 	from := reflect.ValueOf(changed)
 	for i := range from.NumField() {

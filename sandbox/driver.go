@@ -182,6 +182,11 @@ type (
 		// CheckLabels refuses such labels where a client asks for them.
 		CheckLabels(labels map[string]string) error
 	}
+	// GPULister gives GPUs by name.
+	GPULister interface {
+		// GPUs returns the names of all GPUs in the platform's order, nil where it cannot know them.
+		GPUs(ctx context.Context) ([]string, error)
+	}
 	// KeyKeeper keeps the key of a gateway where all processes of the gateway find it.
 	KeyKeeper interface {
 		// GatewayKey returns the key of a name, which is created if it does not exist.

@@ -55,6 +55,7 @@ type Sandbox struct {
 	Outdated  bool              // it is in a pool, with another server than new sandboxes
 	User      string            // NAME:UID of the commands
 	AllowRoot bool              // an operator may run programs as root
+	GPUs      GPUs              // that it has
 	Labels    map[string]string // the caller's own
 	Instance  string            // the platform's id of its container, Pod or process
 

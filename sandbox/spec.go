@@ -66,6 +66,9 @@ type Spec struct {
 	// OpenFiles limits the descriptors of each process, including the server: all
 	// sandboxes of a host share the kernel's tables. Default [DefaultFiles], and [PolicyFiles] with a Policy.
 	OpenFiles int64
+	// GPUs are given to the sandbox, and to no other one meanwhile where the driver knows which are free.
+	// The devices to choose from are not part of the hash. Default: none.
+	GPUs GPUs
 	// Network is "none", the name of a network, or the platform's default: "bridge" for
 	// Docker, "default" for Kubernetes.
 	Network string
@@ -210,6 +213,9 @@ func (s *Spec) Complete() error {
 	case s.Pull != PullMissing && s.Pull != PullAlways && s.Pull != PullNever:
 		return Invalid("pull %q: always, missing or never", s.Pull)
 	}
+	if err := s.GPUs.check(); err != nil {
+		return err
+	}
 	if err := s.checkPolicy(); err != nil {
 		return err
 	}
@@ -284,7 +290,7 @@ func CleanAbsolute(name, p string) error {
 func IsName(text string) bool { return namePattern.MatchString(text) }
 
 // ownFlags are the server's flags that drivers set.
-var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "memory-fd", "start-fifo", "ttl", "idle-limit", "allow-root"}
+var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "memory-fd", "start-fifo", "ttl", "idle-limit", "allow-root", "device-groups"}
 
 // PodOptions returns for the options that only Pods of Kubernetes have whether the
 // specification has them.
@@ -328,11 +334,12 @@ func (s *Spec) Hash() string {
 		Private                  []netip.Prefix    `json:",omitempty"`
 		Disk                     int64             `json:",omitzero"`
 		NoNames                  bool              `json:",omitzero"`
+		GPUs                     string            `json:",omitzero"`
 	}{
 		s.Image, s.User, s.WorkDir, s.Network, s.Runtime, s.UserID,
 		slices.Sorted(maps.Keys(s.Env)), s.Mounts, s.Memory, NanoCPUs(s.CPUs), s.Pids, s.OpenFiles, s.Labels,
 		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle, s.AllowRoot,
-		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace, nil, s.Private, s.Disk, s.NoNames,
+		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace, nil, s.Private, s.Disk, s.NoNames, s.GPUs.String(),
 	}
 	if s.Policy != nil {
 		policy := s.Policy.WithoutValues()
@@ -365,6 +372,9 @@ func (s *Spec) ServerArguments(addr, stateDir string, userID int, idle time.Dura
 	}
 	if s.AllowRoot {
 		args = append(args, "--allow-root")
+	}
+	if !s.GPUs.IsZero() {
+		args = append(args, "--device-groups")
 	}
 	return append(args, s.Flags...)
 }
