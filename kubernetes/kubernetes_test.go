@@ -836,7 +836,14 @@ func TestPod(t *testing.T) {
 	if env := spec.Containers[0].Env; len(env) != 1 || env[0].Name != "NVIDIA_VISIBLE_DEVICES" || env[0].Value != "void" {
 		t.Errorf("the image or the specification decides about GPUs: %v", env)
 	}
-	s.Disk = 3 << 30
+	s.GPUs = sandbox.GPUs{Count: 2}
+	withGPUs := kubernetes.PodOf(&s, r, "server", false)
+	c := withGPUs.Spec.Containers[0]
+	gpus := c.Resources.Limits["nvidia.com/gpu"] // also the request: the API server sets it
+	if gpus.Value() != 2 || len(c.Env) != 0 || !slices.Contains(c.Command, "--device-groups") || withGPUs.Annotations["actiond.dev/gpus"] != "2" {
+		t.Errorf("with GPUs: %v, %v, %q, %v", gpus, c.Env, c.Command, withGPUs.Annotations)
+	}
+	s.GPUs, s.Disk = sandbox.GPUs{}, 3<<30
 	limited := kubernetes.PodOf(&s, r, "server", false).Spec.Containers[0].Resources.Limits
 	if got := limited.StorageEphemeral().Value(); got != s.Disk {
 		t.Errorf("with a disk limit it may write %d bytes", got)
@@ -940,9 +947,11 @@ func TestCheck(t *testing.T) {
 		"mount target /var":      func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "data", Target: "/var"}} },
 		"label a b=":             func(s *sandbox.Spec) { s.Labels = map[string]string{"a b": ""} },
 		"labels of actiond.dev":  func(s *sandbox.Spec) { s.Labels = map[string]string{"actiond.dev/id": "x"} },
-		`image pull secret "A b" is not the name of a Secret: `:                           func(s *sandbox.Spec) { s.PullSecrets = []string{"A b"} },
-		"node selector disk=a b: a node cannot have this label: ":                         func(s *sandbox.Spec) { s.NodeSelector = map[string]string{"disk": "a b"} },
-		`toleration "gpu:Never": must be KEY[=VALUE][:EFFECT]: the effect must be one of`: func(s *sandbox.Spec) { s.Tolerations = []string{"gpu", "gpu:Never"} },
+		`image pull secret "A b" is not the name of a Secret: `:                                 func(s *sandbox.Spec) { s.PullSecrets = []string{"A b"} },
+		"node selector disk=a b: a node cannot have this label: ":                               func(s *sandbox.Spec) { s.NodeSelector = map[string]string{"disk": "a b"} },
+		`GPUs "all": the driver of Kubernetes gives GPUs by number; ask for a number such as 1`: func(s *sandbox.Spec) { s.GPUs = sandbox.GPUs{Count: sandbox.AllGPUs} },
+		`GPUs "device=GPU-a": the driver of Kubernetes gives`:                                   func(s *sandbox.Spec) { s.GPUs = sandbox.GPUs{Devices: []string{"GPU-a"}} },
+		`toleration "gpu:Never": must be KEY[=VALUE][:EFFECT]: the effect must be one of`:       func(s *sandbox.Spec) { s.Tolerations = []string{"gpu", "gpu:Never"} },
 	} {
 		s := spec
 		change(&s)

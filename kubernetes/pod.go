@@ -34,6 +34,7 @@ const (
 	noteIdle   = domain + "idle"         // a duration, empty: none
 	noteUser   = domain + "user"         // NAME:UID
 	noteRoot   = domain + "allow-root"   // "true"; otherwise absent
+	noteGPUs   = domain + "gpus"         // how many; otherwise absent
 	noteImage  = domain + "image"        // as in the request
 	notePool   = domain + "pool"         // the warm pool it waits in
 	noteReady  = domain + "ready"        // when the first command ran; absent before
@@ -64,6 +65,9 @@ var (
 	serverBytes = resource.MustParse("64Mi") // the server
 	diskBytes   = resource.MustParse("10Gi") // all files: state, logs and those of the image
 )
+
+// gpuResource is the resource of NVIDIA's device plugin.
+const gpuResource corev1.ResourceName = "nvidia.com/gpu"
 
 // capabilities are those that a server with uid 0 needs to run commands and open files as
 // another user, and to listen at its port. Pod Security "baseline" admits them.
@@ -217,15 +221,13 @@ func container(s *sandbox.Spec, r *record) corev1.Container {
 	if s.Disk > 0 {
 		disk = *resource.NewQuantity(s.Disk, resource.BinarySI)
 	}
-	gpus, none, _ := strings.Cut(sandbox.NoGPUs, "=")
 	confined := security(caps)
 	// Not for the whole Pod: a runtime takes 10 to 20 ms for each process that it starts with a profile.
 	confined.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
-	return corev1.Container{
+	c := corev1.Container{
 		Name: containerName, Image: s.Image, ImagePullPolicy: pullPolicies[s.Pull],
 		Command:         append([]string{serverPath, "init"}, arguments(s, r)...),
 		WorkingDir:      "/",
-		Env:             []corev1.EnvVar{{Name: gpus, Value: none}},
 		SecurityContext: confined,
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{
@@ -243,6 +245,13 @@ func container(s *sandbox.Spec, r *record) corev1.Container {
 			{Name: "server", MountPath: serverDir, ReadOnly: true}, {Name: "state", MountPath: stateDir},
 		},
 	}
+	if s.GPUs.Count > 0 { // a variable of the Pod would replace the one by which the device plugin says which
+		c.Resources.Limits[gpuResource] = *resource.NewQuantity(int64(s.GPUs.Count), resource.DecimalSI)
+	} else {
+		name, none, _ := strings.Cut(sandbox.NoGPUs, "=")
+		c.Env = []corev1.EnvVar{{Name: name, Value: none}}
+	}
+	return c
 }
 
 func security(add []corev1.Capability) *corev1.SecurityContext {
@@ -291,6 +300,9 @@ func notesOf(s *sandbox.Spec, r *record, age time.Duration) map[string]string {
 	}
 	if s.AllowRoot {
 		all[noteRoot] = "true"
+	}
+	if s.GPUs.Count > 0 {
+		all[noteGPUs] = s.GPUs.String()
 	}
 	return all
 }

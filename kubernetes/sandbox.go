@@ -56,6 +56,7 @@ func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	}
 	s.setTimes(s.Sandbox)
 	s.IdleLimit, _ = time.ParseDuration(notes[noteIdle])
+	s.GPUs, _ = sandbox.ParseGPUs(notes[noteGPUs])
 	for name, value := range pod.Labels {
 		if !strings.HasPrefix(name, domain) {
 			s.Labels[name] = value

@@ -27,6 +27,9 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 	}); err != nil {
 		return "", err
 	}
+	if spec.GPUs.Count == sandbox.AllGPUs || len(spec.GPUs.Devices) > 0 {
+		return "", sandbox.Invalid("GPUs %q: %s gives GPUs by number; ask for a number such as 1", spec.GPUs, d.Platform())
+	}
 	if spec.Policy == nil {
 		spec.Network = cmp.Or(spec.Network, "default")
 	}

@@ -116,7 +116,7 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 		"a processor limit": spec.CPUs != 0, "a process limit": spec.Pids != 0, "a file limit": spec.OpenFiles != 0,
 		"a network": spec.Network != "", "a network policy": spec.Policy != nil, "another user": spec.User != "" || spec.UserID != 0, "read-only files": spec.ReadOnly,
 		"a runtime": spec.Runtime != "", "security options": len(spec.SecurityOpts) > 0, "server flags": len(spec.Flags) > 0,
-		"programs as root": spec.AllowRoot,
+		"programs as root": spec.AllowRoot, "GPUs (commands open those of this machine with your rights)": !spec.GPUs.IsZero(),
 	}
 	maps.Copy(options, spec.PodOptions())
 	if err := sandbox.CannotHonour(d, options); err != nil {
