@@ -5,7 +5,10 @@ import (
 	_ "embed" // for the document
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // GatewayOpenAPI is the description of every endpoint of the gateway, which
@@ -37,8 +40,10 @@ type Sandbox struct {
 	// Deadline is when the sandbox ends; nil: never.
 	Deadline *time.Time `json:"deadline"`
 	// IdleLimitSeconds is how long it may be idle before it ends; 0 means no limit.
-	IdleLimitSeconds int               `json:"idle_limit_seconds"`
-	Labels           map[string]string `json:"labels"`
+	IdleLimitSeconds int `json:"idle_limit_seconds"`
+	// GPUs are those that it has, as in a creation; "": none.
+	GPUs   string            `json:"gpus,omitzero"`
+	Labels map[string]string `json:"labels"`
 	// User is the name of the account that runs the commands; "" where the gateway does not
 	// know it.
 	User string `json:"user"`
@@ -86,8 +91,32 @@ type SandboxSpec struct {
 	ReadOnly         bool              `json:"read_only"`
 	TTLSeconds       int               `json:"ttl_seconds"`
 	IdleLimitSeconds int               `json:"idle_limit_seconds"`
+	GPUs             GPUChoice         `json:"gpus"`
 	// Pull is "always", "missing" or "never".
 	Pull string `json:"pull"`
+}
+
+// GPUChoice are the GPUs that a creation asks for: "all", a number, or "device=" and names with commas between
+// them. In JSON it may be a number as well.
+type GPUChoice string
+
+// UnmarshalJSON takes a text, or a number that is not negative; 0 is none.
+func (g *GPUChoice) UnmarshalJSON(data []byte) (err error) {
+	if jsontext.Value(data).Kind() == '"' {
+		var s string
+		s, err = text(data, true)
+		*g = GPUChoice(s)
+		return err
+	}
+	n, ok := Integral(string(data))
+	if !ok || n < 0 {
+		return &wantError{`a number, "all", or "device=" and names of GPUs`, data}
+	}
+	*g = ""
+	if n > 0 {
+		*g = GPUChoice(strconv.Itoa(n))
+	}
+	return nil
 }
 
 var sandboxShape = shapeOf(SandboxSpec{})

@@ -54,13 +54,24 @@ func TestGatewayExamples(t *testing.T) {
 func TestDecodeSandboxSpec(t *testing.T) {
 	t.Parallel()
 	got, err := api.DecodeSandboxSpec([]byte(`{"image":"i","name":"n","owner":"o","env":{"A":"b"},"labels":{"c":"d"},"user":"u","user_id":7,
-		"working_dir":"/w","memory":1,"disk":3,"cpus":0.5,"pids":2,"network":"none","read_only":true,"ttl_seconds":90,"idle_limit_seconds":60,"pull":"never"}`))
+		"working_dir":"/w","memory":1,"disk":3,"cpus":0.5,"pids":2,"network":"none","read_only":true,"ttl_seconds":90,"idle_limit_seconds":60,"gpus":2,"pull":"never"}`))
 	want := api.SandboxSpec{
 		Image: "i", Name: "n", Owner: "o", Env: api.Variables{"A": "b"}, Labels: map[string]string{"c": "d"}, User: "u", UserID: 7,
-		WorkingDir: "/w", Memory: 1, Disk: 3, CPUs: 0.5, Pids: 2, Network: api.NetworkChoice{Name: "none"}, ReadOnly: true, TTLSeconds: 90, IdleLimitSeconds: 60, Pull: "never",
+		WorkingDir: "/w", Memory: 1, Disk: 3, CPUs: 0.5, Pids: 2, Network: api.NetworkChoice{Name: "none"}, ReadOnly: true, TTLSeconds: 90, IdleLimitSeconds: 60, GPUs: "2", Pull: "never",
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+func TestGPUChoice(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]api.GPUChoice{
+		`{"gpus":1}`: "1", `{"gpus":2.0}`: "2", `{"gpus":0}`: "", `{"gpus":null}`: "", `{"gpus":""}`: "", `{"gpus":"all"}`: "all", `{"gpus":"device=GPU-a"}`: "device=GPU-a",
+	} {
+		if got, err := api.DecodeSandboxSpec([]byte(body)); err != nil || got.GPUs != want {
+			t.Errorf("%s: got %q, %v", body, got.GPUs, err)
+		}
 	}
 }
 
@@ -107,6 +118,9 @@ func TestDecodeGatewayRefuses(t *testing.T) {
 		{spec, `{"network":["bridge"]}`, `"network" must be a string or an object, got a list`},
 		{spec, `{"network":7}`, `"network" must be a string or an object`},
 		{spec, `{"network":"\ud800"}`, `"network"`},
+		{spec, `{"gpus":-1}`, `"gpus" must be a number, "all", or "device=" and names of GPUs`},
+		{spec, `{"gpus":1.5}`, `"gpus" must be a number`},
+		{spec, `{"gpus":["GPU-a"]}`, `"gpus" must be a number`},
 		{spec, `{"cpus":-1}`, `"cpus"`},
 		{spec, `{"cpus":"NaN"}`, `"cpus"`},
 		{spec, `{"ttl_seconds":1e300}`, `"ttl_seconds"`},

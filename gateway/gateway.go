@@ -47,6 +47,9 @@ type Config struct {
 	Pool *sandbox.Pool
 	// PoolSize is reported in the metrics.
 	PoolSize int
+	// GPUs are those that creations may ask for: names of GPUs, each for one sandbox at a time, or a number
+	// where the platform chooses. Default: none.
+	GPUs sandbox.GPUs
 	// MaxSandboxes limits the sandboxes on this host, without those in the pool; 0
 	// sets no limit.
 	MaxSandboxes int
@@ -114,6 +117,8 @@ type Gateway struct {
 	stopping  atomic.Bool
 	admission chan struct{} // held while it is counted how many sandboxes there are
 	making    map[string]int
+	// makingGPUs are the GPUs that the platform is to choose for these, by id.
+	makingGPUs map[string]int
 
 	mu     sync.Mutex
 	starts map[string]*start // by id of the sandbox
@@ -152,7 +157,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, log: cfg.Logger, key: sha256.Sum256([]byte(cfg.Key)), below: below, preview: preview,
 		known: newDirectory(cfg.Driver), builds: newBuilds(),
-		admission: make(chan struct{}, 1), making: map[string]int{}, starts: map[string]*start{},
+		admission: make(chan struct{}, 1), making: map[string]int{}, makingGPUs: map[string]int{}, starts: map[string]*start{},
 	}
 	g.ownSecrets = slices.Clone(cfg.Secrets)
 	if cfg.Defaults.Policy != nil {

@@ -24,7 +24,7 @@ const stopTime = 10 * time.Second
 func (g *Gateway) describe(r *http.Request, s *sandbox.Sandbox) api.Sandbox {
 	d := api.Sandbox{
 		ID: s.ID, Name: s.Name, Owner: s.Owner, Image: s.Image, State: string(s.State), Created: s.Created.UTC(),
-		IdleLimitSeconds: sandbox.WholeSeconds(s.IdleLimit), Labels: s.Labels, URL: g.urlOf(r, s.ID),
+		IdleLimitSeconds: sandbox.WholeSeconds(s.IdleLimit), GPUs: s.GPUs.String(), Labels: s.Labels, URL: g.urlOf(r, s.ID),
 	}
 	d.User, _, _ = strings.Cut(s.User, ":")
 	if !s.Deadline.IsZero() {
@@ -130,6 +130,11 @@ func (g *Gateway) spec(a api.SandboxSpec) (sandbox.Spec, error) {
 			return s, err
 		}
 	}
+	gpus, err := g.gpusOf(a.GPUs)
+	if err != nil {
+		return s, err
+	}
+	s.GPUs = gpus
 	s.Env, s.Labels = merged(s.Env, a.Env), merged(s.Labels, a.Labels)
 	return s, nil
 }
@@ -168,8 +173,8 @@ func (g *Gateway) create(ctx context.Context, spec sandbox.Spec) (c creation, er
 	}
 	defer done()
 	id := sandbox.ID(spec.Key)
-	if g.cfg.MaxSandboxes > 0 || !strings.HasPrefix(spec.Key, onceKey) { // otherwise there is nothing to ask the engine
-		known, release, err := g.admit(ctx, id)
+	if g.cfg.MaxSandboxes > 0 || spec.GPUs.Count > 0 || !strings.HasPrefix(spec.Key, onceKey) { // otherwise there is nothing to ask the engine
+		known, release, err := g.admit(ctx, id, spec.GPUs)
 		if err != nil {
 			return c, err
 		}
@@ -207,9 +212,9 @@ func (g *Gateway) logCreation(ctx context.Context, spec sandbox.Spec, c creation
 	}
 }
 
-// admit refuses a creation beyond MaxSandboxes, and reports whether the sandbox exists
+// admit refuses a creation beyond MaxSandboxes or GPUs, and reports whether the sandbox exists
 // already. An admitted creation counts until release.
-func (g *Gateway) admit(ctx context.Context, id string) (known bool, release func(), err error) {
+func (g *Gateway) admit(ctx context.Context, id string, gpus sandbox.GPUs) (known bool, release func(), err error) {
 	select {
 	case g.admission <- struct{}{}:
 	case <-ctx.Done():
@@ -233,13 +238,20 @@ func (g *Gateway) admit(ctx context.Context, id string) (known bool, release fun
 	if most := g.cfg.MaxSandboxes; most > 0 && !count[id] && len(count) >= most {
 		return false, nil, api.TooMany(fmt.Sprintf("This host has %d sandboxes and may have no more than %d: remove one, or wait until one ends", len(count), most))
 	}
+	if err := g.admitGPUs(id, gpus, all); err != nil {
+		return false, nil, err
+	}
 	g.making[id]++
+	if gpus.Count > 0 {
+		g.makingGPUs[id] = gpus.Count
+	}
 	return known, func() {
 		// Not during a count: the sandbox would be in neither of its two lists.
 		g.admission <- struct{}{}
 		defer func() { <-g.admission }()
 		if g.making[id]--; g.making[id] == 0 {
 			delete(g.making, id)
+			delete(g.makingGPUs, id)
 		}
 	}, nil
 }
