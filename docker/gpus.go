@@ -109,8 +109,8 @@ func (h *Host) chooseGPUs(ctx context.Context, want sandbox.GPUs, own string) (g
 		}
 	}
 	if free := len(got.Devices); free < need {
-		return got, fmt.Errorf("%w: %d of %d GPUs are free and %d are needed; in use are %s: stop or remove one, or wait until it ends",
-			sandbox.ErrQuota, free, len(known), need, strings.Join(inUse, ", "))
+		return got, fmt.Errorf("%w: GPUs needed: %d, free: %d of %d; in use are %s: stop or remove one, or wait until it ends",
+			sandbox.ErrQuota, need, free, len(known), strings.Join(inUse, ", "))
 	}
 	got.Devices = got.Devices[:need]
 	return got, nil

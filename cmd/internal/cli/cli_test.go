@@ -211,8 +211,8 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: there is no command \"delete\": use 'runtimectl rm'\nRun 'runtimectl --help' for usage.\n",
 		},
 		{
-			args: "create --gpus all debian", code: 2,
-			stderr: "runtimectl: unknown flag: --gpus: sandboxes cannot have devices of the host yet\nRun 'runtimectl create --help' for usage.\n",
+			args: "create --gpus 0,1 debian", code: 2,
+			stderr: "runtimectl: --gpus: invalid specification: GPUs \"0\": must be all, a number of at least 1, or device= and UUIDs as 'nvidia-smi -L' lists them, or names such as nvidia.com/gpu=0\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
 			args: "action output --grep ( box a", code: 2,

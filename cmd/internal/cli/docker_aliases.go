@@ -54,7 +54,6 @@ var dockerFlagHints = map[string]string{
 	"d": staysHint, "detach": staysHint, "p": portHint, "publish": portHint,
 	"privileged": "a sandbox has no power over its host; 'runtimectl create --allow-root' lets programs be root's inside",
 	"entrypoint": "what an image starts by itself is not started; 'runtimectl exec' runs a command",
-	"gpus":       "sandboxes cannot have devices of the host yet",
 }
 
 const (

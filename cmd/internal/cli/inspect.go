@@ -159,6 +159,7 @@ func (l detailList) Table() [][]string {
 			}
 			add("limits", limits)
 		}
+		add("gpus", i.GPUs)
 		add("runtime", i.Runtime)
 		for _, m := range i.Mounts {
 			add("mount", m.Source+" at "+m.Target+map[bool]string{true: ", read-only"}[m.ReadOnly])

@@ -94,13 +94,14 @@ type sandboxInfo struct {
 	Pool             string            `json:"pool,omitempty"`
 	User             string            `json:"user"`
 	AllowRoot        bool              `json:"allow_root,omitempty"`
+	GPUs             string            `json:"gpus,omitzero"`
 	Labels           map[string]string `json:"labels"`
 }
 
 func describe(s *sandbox.Sandbox) sandboxInfo {
 	info := sandboxInfo{
 		ID: s.ID, Name: s.Name, Owner: s.Owner, Image: s.Image, State: s.State, Detail: s.Detail, Created: s.Created,
-		IdleLimitSeconds: sandbox.WholeSeconds(s.IdleLimit), Pool: s.Pool, User: s.User, AllowRoot: s.AllowRoot, Labels: s.Labels,
+		IdleLimitSeconds: sandbox.WholeSeconds(s.IdleLimit), Pool: s.Pool, User: s.User, AllowRoot: s.AllowRoot, GPUs: s.GPUs.String(), Labels: s.Labels,
 	}
 	if info.Labels == nil {
 		info.Labels = map[string]string{}

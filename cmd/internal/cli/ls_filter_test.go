@@ -67,7 +67,7 @@ func TestMembersOfASandbox(t *testing.T) {
 			t.Errorf(".%s is %s %s, at the gateway %s %s", f.Name, f.Type, f.Tag, other.Type, other.Tag)
 		}
 	}
-	if shared != 10 {
+	if shared != 11 {
 		t.Errorf("%d members are those of the gateway", shared)
 	}
 	got, err := json.Marshal(describe(&sandbox.Sandbox{IdleLimit: time.Millisecond}))

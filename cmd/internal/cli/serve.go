@@ -220,6 +220,10 @@ func (p *program) newGateway(ctx context.Context, f serveFlags, cfg gateway.Conf
 	if err := p.checkDefaults(ctx, cfg.Driver, warm); err != nil {
 		return nil, nil, err
 	}
+	if cfg.GPUs, err = givenGPUs(ctx, cfg.Driver, warm.GPUs); err != nil {
+		return nil, nil, err
+	}
+	warm.GPUs, cfg.Defaults.GPUs = sandbox.GPUs{}, sandbox.GPUs{} // no sandbox has those that it does not ask for
 	if cfg.Pool, err = p.warmPool(ctx, cfg.Driver, warm, f, cfg.Logger); err != nil {
 		return nil, nil, err
 	}
@@ -227,6 +231,27 @@ func (p *program) newGateway(ctx context.Context, f serveFlags, cfg gateway.Conf
 	cfg.PublicURL, cfg.PreviewDomain, cfg.Version = f.publicURL, f.previewDomain, p.Version
 	g, err := gateway.New(cfg)
 	return g, cfg.Pool, err
+}
+
+// givenGPUs returns the GPUs that --gpus gives out, with their names if the driver gives them by name: so that each is one sandbox's
+// at a time.
+func givenGPUs(ctx context.Context, driver sandbox.Driver, asked sandbox.GPUs) (sandbox.GPUs, error) {
+	lister, ok := driver.(sandbox.GPULister)
+	if asked.Count == 0 || !ok {
+		return asked, nil
+	}
+	known, err := lister.GPUs(ctx)
+	switch {
+	case err != nil:
+		return asked, err
+	case known == nil:
+		return asked, sandbox.Invalid("--gpus %s: which GPUs there are is not known, as there is no nvidia-smi beside the engine; name them: --gpus UUID,UUID", asked)
+	case asked.Count > len(known):
+		return asked, sandbox.Invalid("--gpus %s: there are %d, %s", asked, len(known), strings.Join(known, ", "))
+	case asked.Count > 0:
+		known = known[:asked.Count]
+	}
+	return sandbox.GPUs{Devices: known}, nil
 }
 
 // serveMetrics answers /metrics at an address, unless that is empty, until stop.

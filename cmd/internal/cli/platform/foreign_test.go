@@ -44,7 +44,7 @@ func TestForeignFlags(t *testing.T) {
 	}
 	values := map[string]string{
 		"name": "n", "key": "k", "owner": "o", "env": "A=1", "env-file": "/dev/null", "volume": "claim:/w", "workdir": "/w", "memory": "1g", "disk": "1g",
-		"cpus": "1", "pids-limit": "99", "nofile": "999", "label": "a=b", "network": "none", "allow": "a.example", "deny": "a.example", "network-policy": policy,
+		"cpus": "1", "gpus": "1", "pids-limit": "99", "nofile": "999", "label": "a=b", "network": "none", "allow": "a.example", "deny": "a.example", "network-policy": policy,
 		"secret": "id=A,src=" + secret + ",host=a.example", "no-names": "true", "private": "10.0.0.0/8", "user": "root", "allow-root": "true", "pull": "never", "read-only": "true",
 		"runtime": "runsc", "security-opt": "no-new-privileges", "changes": "facts", "track": "/w", "server-flag": "--soft-timeout=30s",
 		"image-pull-secret": "s", "node-selector": "a=b", "toleration": "a", "userns": "private", "ttl": "1h", "idle": "1h",

@@ -26,6 +26,7 @@ type SpecFlags struct {
 	changes, track                   string
 	labels, nodeSelector             []string
 	user, memory, disk, cpus, userNS string
+	gpus                             string
 	network                          policyFlags
 	flags                            *pflag.FlagSet
 	leftOut                          []string // flags that this command does not take
@@ -47,6 +48,7 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.StringVarP(&f.memory, "memory", "m", "", "limit memory to `BYTES`, with k, m or g after the number (default 2g)")
 	flags.StringVar(&f.disk, "disk", "", "limit the files that the sandbox writes to `BYTES`, where the platform can")
 	flags.StringVar(&f.cpus, "cpus", "", "limit processor time to `N` processors, such as 0.5 (default 2)")
+	flags.StringVar(&f.gpus, "gpus", "", "give the sandbox GPUs that no other one has: `WHICH` is all, a number, or device= and UUIDs or names such as\nnvidia.com/gpu=0, with commas; on Kubernetes a number")
 	flags.Int64Var(&spec.Pids, "pids-limit", 0, "limit processes and threads to `N` (default 512)")
 	flags.Int64Var(&spec.OpenFiles, "nofile", 0, "limit open files of each process to `N` (default 2560)")
 	flags.StringArrayVarP(&f.labels, "label", "l", nil, "label the container, `NAME=VALUE`")
@@ -96,11 +98,12 @@ func (f *SpecFlags) LeaveOut(names ...string) {
 	}
 }
 
-// Offer makes --secret offer secrets to creators of sandboxes, who name them, and lets --private and
+// Offer makes --secret and --gpus offer secrets and GPUs to creators of sandboxes, who ask for them, and lets --private and
 // --no-names stand alone, for the policies that they ask for.
 func (f *SpecFlags) Offer() {
 	f.network.offers = true
 	f.flags.Lookup("secret").Usage = "offer a secret, which creators of sandboxes name, as 'create --secret' has it: `SPEC` is\nid=NAME,env=VARIABLE,host=HOST, or src=FILE for env="
+	f.flags.Lookup("gpus").Usage = "give out GPUs to creators that ask for them, each to one sandbox at a time: `WHICH` is all, a number, or UUIDs or\nnames, with commas; on Kubernetes a number (default: none)"
 	f.flags.Lookup("private").Usage = "let rules of network policies lead to private addresses in this `CIDR`, such as 10.0.0.0/8"
 }
 
@@ -111,7 +114,7 @@ var changesModes = []string{"undo", "facts", "off"}
 
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
-	"volume", "memory", "disk", "cpus", "pids-limit", "nofile", "network", "allow", "deny", "network-policy", "private",
+	"volume", "memory", "disk", "cpus", "gpus", "pids-limit", "nofile", "network", "allow", "deny", "network-policy", "private",
 	"secret", "no-names", "user", "read-only", "runtime", "security-opt",
 	"changes", "track", "server-flag", "allow-root",
 }
@@ -174,6 +177,9 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 		if s.Disk, err = command.ParseBytes(f.disk); err != nil {
 			return s, fmt.Errorf("--disk: %w", err)
 		}
+	}
+	if s.GPUs, err = sandbox.ParseGPUs(f.gpus); err != nil {
+		return s, fmt.Errorf("--gpus: %w", err)
 	}
 	if f.cpus != "" {
 		if s.CPUs, err = strconv.ParseFloat(f.cpus, 64); err != nil || !(s.CPUs > 0) {

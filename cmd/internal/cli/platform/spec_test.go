@@ -62,6 +62,9 @@ func TestSpec(t *testing.T) {
 		{"--image-pull-secret a --image-pull-secret b --node-selector disk=ssd --toleration gpu:NoSchedule", func(s *sandbox.Spec) {
 			s.PullSecrets, s.NodeSelector, s.Tolerations = []string{"a", "b"}, map[string]string{"disk": "ssd"}, []string{"gpu:NoSchedule"}
 		}},
+		{"--gpus all", func(s *sandbox.Spec) { s.GPUs.Count = sandbox.AllGPUs }},
+		{"--gpus 2", func(s *sandbox.Spec) { s.GPUs.Count = 2 }},
+		{"--gpus device=GPU-a,x.com/gpu=0", func(s *sandbox.Spec) { s.GPUs.Devices = []string{"GPU-a", "x.com/gpu=0"} }},
 		{"--userns private", func(s *sandbox.Spec) { s.UserNamespace = true }},
 		{"--userns host", func(*sandbox.Spec) {}},
 		{"--user root", func(s *sandbox.Spec) { s.User = "root" }},
