@@ -103,6 +103,13 @@ class Gateways(Both):
             with self.assertRaisesRegex(ValueError, "2g"):
                 self.gw.create(memory=memory)
 
+    def test_gpus(self):
+        for asked, said in ((1, "gives out no GPUs"), ("all", "gives out no GPUs"), ("some", "must be all, a number")):
+            with self.assertRaisesRegex(actiond.Refused, said):
+                self.gw.create(gpus=asked)
+        self.assertEqual(self.gw.create(gpus=0).info.gpus, "")
+        self.assertEqual(actiond.SandboxInfo.of({"id": "a", "gpus": "device=GPU-a"}).gpus, "device=GPU-a")
+
     def test_a_platform_without_policies(self):
         id = self.gw.create().id
         for call in (lambda: self.gw.network(id), lambda: self.gw.set_network(id, {"mode": "no-network"}), lambda: self.gw.denied(id)):

@@ -771,19 +771,22 @@ class Client:
 
     def create(self, image: str = "", *, key: Optional[str] = None, name: str = "", owner: str = "",
                      env: Optional[Mapping[str, str]] = None, labels: Optional[Mapping[str, str]] = None, user: str = "",
-                     working_dir: str = "", memory: Union[int, str] = 0, cpus: float = 0, network: Union[str, Mapping[str, Any]] = "",
-                     ttl_seconds: int = 0, idle_seconds: int = 0, pull: str = "", **more: Any) -> Sandbox:
+                     working_dir: str = "", memory: Union[int, str] = 0, cpus: float = 0, gpus: Union[int, str] = 0,
+                     network: Union[str, Mapping[str, Any]] = "", ttl_seconds: int = 0, idle_seconds: int = 0, pull: str = "",
+                     **more: Any) -> Sandbox:
         """Create a sandbox, and return when a command ran in its shell. What is not given is the gateway's default.
 
-        `memory` is in bytes or a text such as "2g", `cpus` in processors. `ttl_seconds` is how long it lives, and `idle_seconds` how long it
-        may be idle. `network` is "bridge", "none" or a policy. `key` identifies the creation (at most 256 characters): the same
-        key with the same arguments gives the same sandbox. `more` are members of the API that have no argument here.
+        `memory` is in bytes or a text such as "2g", `cpus` in processors. `gpus` is a number, "all", or "device=" and UUIDs with commas
+        between them. `ttl_seconds` is how long it lives, and `idle_seconds` how long it may be idle. `network` is "bridge", "none" or a
+        policy. `key` identifies the creation (at most 256 characters): the same key with the same arguments gives the same sandbox.
+        `more` are members of the API that have no argument here.
 
-        Busy: there are too many. Refused with status 409: the name is taken; 422: it did not start.
+        Busy: there are too many, or no GPU is free. Refused with status 409: the name is taken; 422: it did not start.
         """
         spec: Dict[str, Any] = {
             "image": image, "name": name, "owner": owner, "env": dict(env or {}), "labels": dict(labels or {}), "user": user,
-            "working_dir": working_dir, "memory": _size(memory), "cpus": cpus, "network": network if isinstance(network, str) else dict(network),
+            "working_dir": working_dir, "memory": _size(memory), "cpus": cpus, "gpus": gpus,
+            "network": network if isinstance(network, str) else dict(network),
             "ttl_seconds": ttl_seconds, "idle_limit_seconds": idle_seconds, "pull": pull,
         }
         spec = {**{name: value for name, value in spec.items() if value}, **more}

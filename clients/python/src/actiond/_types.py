@@ -299,7 +299,8 @@ class Preview:
 @dataclass(frozen=True)
 class SandboxInfo:
     """A sandbox as its gateway knows it: `state` is "pending", "creating", "starting", "ready", "paused", "stopped",
-    "unknown" or "gone"; `created` and `deadline` are times as in RFC 3339, `deadline` "" for never; limits in seconds."""
+    "unknown" or "gone"; `created` and `deadline` are times as in RFC 3339, `deadline` "" for never; limits in seconds;
+    `gpus` "" for none, "device=" and their names, or a number."""
 
     id: str
     name: str
@@ -310,11 +311,12 @@ class SandboxInfo:
     deadline: str
     idle_limit_seconds: int
     labels: Dict[str, str]
+    gpus: str = ""
 
     @classmethod
     def of(cls, s: Any) -> SandboxInfo:
         labels = {str(name): str(value) for name, value in pick(s, "labels", dict).items()}
-        return cls(**_words(s, "id name owner image state created deadline"), labels=labels,
+        return cls(**_words(s, "id name owner image state created deadline gpus"), labels=labels,
                    idle_limit_seconds=pick(s, "idle_limit_seconds", int))
 
 
