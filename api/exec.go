@@ -33,6 +33,9 @@ type ExecAction struct {
 	// that another User has, PATH stays.
 	Env      Variables `json:"env,omitzero"`
 	ClearEnv bool      `json:"clear_env"`
+	// Inherit has the session's shell run Command, in another process: in the directory, and with the exported variables,
+	// functions and aliases, in which the last command of the session left it.
+	Inherit bool `json:"inherit,omitzero"`
 	// Stdin is StdinNone, StdinText or StdinStream; [ExecAction.Source] returns the default.
 	Stdin string `json:"stdin,omitzero"`
 	// Input, or InputBytes where it is not UTF-8, is the standard input for StdinText.
@@ -124,6 +127,9 @@ func (a ExecAction) settle(d *decoding) (Action, error) {
 			return nil, fmt.Errorf("%s: no word of a command can hold a NUL character", d.label)
 		}
 	}
+	if a.Inherit && (a.Command == "" || a.User != "" || a.ClearEnv || len(a.Env) > 0 || a.Source() != StdinNone) {
+		d.note("inherit", "absent where there is an argv, a user, env, clear_env or an input")
+	}
 	if strings.ContainsRune(string(a.Cwd), 0) {
 		d.refuse("cwd", "without a NUL character")
 	}
@@ -180,7 +186,10 @@ type ExecObservation struct {
 	Network *Network `json:"-"`
 }
 
-func (o ExecObservation) wire() wire {
+func (o ExecObservation) wire() wire { return plainWire(o, o.message(), o.Content) }
+
+// message says how the program ended.
+func (o ExecObservation) message() string {
 	message := "The program goes on."
 	switch {
 	case o.ExitCode != nil:
@@ -191,5 +200,20 @@ func (o ExecObservation) wire() wire {
 	if o.EndedBy != nil {
 		message += " It was told to by " + *o.EndedBy + "."
 	}
-	return plainWire(o, message, o.Content)
+	return message
+}
+
+// note says for a model how the program ended, unless it succeeded.
+func (o ExecObservation) note() string {
+	lead, message := "\n", o.message()
+	if o.Content == "" || strings.HasSuffix(o.Content, "\n") {
+		lead = ""
+	}
+	switch {
+	case o.ExitCode != nil && *o.ExitCode == 0 && o.EndedBy == nil:
+		return ""
+	case o.ExitCode == nil && o.Signal == nil && o.PID != nil:
+		message = fmt.Sprintf("%s Its PID is %d.", message, *o.PID)
+	}
+	return lead + "[" + message + "]"
 }

@@ -308,7 +308,7 @@ var refused = []struct {
 	{"exec on an odd terminal", `{"action":{"action":"exec","args":{"command":"a","tty":{"width":3}}}}`, 400, `"width" is unknown`},
 	{"exec that ends before", `{"action":{"action":"exec","args":{"command":"a","kill_after":-1}}}`, 400, `"kill_after" must be a number of seconds that is not negative, got the number -1`},
 	{"exec that never ends", `{"action":{"action":"exec","args":{"command":"a","kill_after":1e999}}}`, 400, `"kill_after" must be`},
-	{"exec with what is unknown", `{"action":{"action":"exec","args":{"command":"a","shell":true}}}`, 400, `argument "shell" is unknown; allowed are command, argv, cwd, user, env, clear_env, stdin, input, input_base64, tty, kill_after`},
+	{"exec with what is unknown", `{"action":{"action":"exec","args":{"command":"a","shell":true}}}`, 400, `argument "shell" is unknown; allowed are command, argv, cwd, user, env, clear_env, inherit, stdin, input, input_base64, tty, kill_after`},
 	{"start", `{"action":{"action":"start","args":{}}}`, 400, "not for a sandbox"},
 	{"args of a wrong type", `{"action":{"action":"run","args":"ls"}}`, 400, `action "run": "args" must be an object, got the string "ls"`},
 	{"args are null", `{"action":{"action":"run","args":null}}`, 400, `"args" must be an object, got null`},

@@ -28,7 +28,7 @@ func bareText(o Observation) (text string, images []string) {
 	case RunObservation:
 		return o.Metadata.Prefix + o.Content + o.Metadata.Suffix + note(o.Metadata.Waiting), nil
 	case ExecObservation:
-		return o.Content + note(o.Waiting), nil
+		return o.Content + o.note() + note(o.Waiting), nil
 	case IPythonObservation:
 		return o.Content, o.ImageURLs
 	case ReadObservation:

@@ -27,6 +27,9 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 	// A file system may hold up this and the start.
 	p, err := onFiles(ctx, e.files, func() (*process.Process, error) {
 		command, engine := e.programOf(a), e.programs
+		if a.Inherit {
+			e.inherit(ctx, &command, a, req.Session)
+		}
 		command.Output = programOutput(w)
 		u, err := e.programUser(a, w)
 		if err != nil {
@@ -149,6 +152,28 @@ func (e *Executor) programOf(a api.ExecAction) process.Command {
 		c.Terminal = &process.Size{Rows: uint16(a.TTY.Rows), Cols: uint16(a.TTY.Cols)} //nolint:gosec // at most 1000
 	}
 	return c
+}
+
+// inheriting is a script that restores what a shell left, from the standard input, and evaluates its first argument in
+// the directory of the second one. The program keeps its own mark, and gets none of the shell's.
+const inheriting = `actiond_tree=$ACTIOND_TREE actiond_command=$1 actiond_dir=$2; eval "$(cat)" 2>/dev/null; ACTIOND_TREE=$actiond_tree; unset ` + sessionsName + `; ` +
+	`command cd -- "$actiond_dir" 2>/dev/null; set --; exec </dev/null; eval " $actiond_command"`
+
+// inherit has the program of a session's shell run a command as the shell would.
+func (e *Executor) inherit(ctx context.Context, c *process.Command, a api.ExecAction, session string) {
+	dir, state, program := e.cfg.WorkingDir, "", e.sessions.program()
+	if shell := e.sessions.existing(session); shell != nil {
+		dir, state = shell.Left(ctx)
+		program = shell.Info().Program
+	}
+	if c.Dir = string(a.Cwd); !filepath.IsAbs(c.Dir) {
+		c.Dir = filepath.Join(dir, c.Dir)
+	}
+	script := inheriting
+	if strings.HasSuffix(program, "bash") {
+		script = "shopt -s expand_aliases; " + script
+	}
+	c.Argv, c.Input = []string{program, "-c", script, program, a.Command, c.Dir}, []byte(state)
 }
 
 // observeProgram makes an observation of the state of a program.

@@ -171,3 +171,39 @@ func TestExecGoesOn(t *testing.T) {
 		t.Errorf("got %q", o.Content)
 	}
 }
+
+// A program that inherits begins as its session's shell was left, and has marks, streams and an end of its own.
+func TestExecInherits(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	sub := filepath.Join(dir, "it's here")
+	testhelp.WriteFile(t, filepath.Join(sub, "f"), "", 0o644)
+	act(t, e, api.RunAction{Command: "cd \"it's here\" && export A='a b' && f() { echo \"f $1\"; }; alias g='f alias'; export PATH=\"/nowhere:$PATH\"", Dialect: api.DialectGemini})
+	mark := execute(t, e, api.ExecAction{Command: "echo $ACTIOND_TREE"}).Content
+	for _, test := range []struct{ line, want string }{
+		{"pwd; echo $PWD", sub + "\n" + sub + "\n"},
+		{"echo \"$A\" ${PATH%%:*}", "a b /nowhere\n"},
+		{"f x\ng", "f x\nf alias\n"},
+		{"echo [$1] [$#]; read x; echo [$x]", "[] [0]\n[]\n"},
+		{"# comment\ncat <<EOF\nhere\nEOF", "here\n"},
+		{"-x 2>/dev/null; echo $?", "127\n"},
+		{"exit 3", ""},
+		{"echo [$ACTIOND_SESSIONS]", "[]\n"},
+		{"echo ${#ACTIOND_TREE}", fmt.Sprintln(len(mark) - 1)},
+	} {
+		o := execute(t, e, api.ExecAction{Command: test.line, Inherit: true})
+		if o.Content != test.want || (test.line == "exit 3") != (*o.ExitCode == 3) {
+			t.Errorf("%s: got %q and %d, want %q", test.line, o.Content, *o.ExitCode, test.want)
+		}
+	}
+	if o := execute(t, e, api.ExecAction{Command: "pwd", Inherit: true, Cwd: ".."}); o.Content != dir+"\n" {
+		t.Errorf("relative: got %q, want %s", o.Content, dir)
+	}
+	if o := execute(t, e, api.ExecAction{Command: "pwd", Inherit: true, Cwd: "none"}); o.ExitCode == nil || *o.ExitCode == 0 {
+		t.Errorf("no directory: got %+v", o)
+	}
+	o, err := e.Do(t.Context(), api.Request{Action: api.ExecAction{Command: "pwd; echo $A", Inherit: true}, Session: "other"})
+	if got := api.Content(o); err != nil || got != dir+"\n\n" {
+		t.Errorf("a session without a shell: got %q, %v", got, err)
+	}
+}

@@ -463,6 +463,9 @@ func (s *Session) reported(sh *shell, r report) {
 		return
 	}
 	save := v == ran && (mayChangeState(c.text) || r.path != s.path)
+	if save && s.saving == nil {
+		s.saving = make(chan struct{})
+	}
 	s.mu.Unlock()
 	sh.drain()
 	if save { // before the next command can be given

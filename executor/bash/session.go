@@ -196,6 +196,7 @@ type Session struct {
 	status     int
 	jobPID     int           // $!, -1 when there never was a background job
 	state      string        // the last answer to save
+	saving     chan struct{} // closed once the answer to a save came; nil unless it is awaited
 	reportedAt time.Duration // as [proc.Uptime] returns it
 	retired    string        // why this process ended the shell, "" if it did not
 	died       death         // how the last shell ended, until an answer says so
@@ -452,7 +453,37 @@ func (s *Session) saved(sh *shell, state string) {
 	defer s.mu.Unlock()
 	if s.shell == sh {
 		s.state = state
+		s.settled()
 	}
+}
+
+// settled says that no answer to a save is awaited. The caller holds mu.
+func (s *Session) settled() {
+	if s.saving != nil {
+		close(s.saving)
+		s.saving = nil
+	}
+}
+
+// stateTime bounds the wait for the answer to a save, which comes before the next command.
+const stateTime = 2 * time.Second
+
+// Left returns the directory in which the last command left the shell, and a script that restores what can be saved of
+// its state then, see [Session].
+func (s *Session) Left(ctx context.Context) (dir, state string) {
+	s.mu.Lock()
+	saving := s.saving
+	s.mu.Unlock()
+	if saving != nil {
+		select {
+		case <-saving:
+		case <-time.After(stateTime):
+		case <-ctx.Done():
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dir, s.state
 }
 
 // death is how a shell ended; zero where none did.
@@ -470,6 +501,7 @@ func (s *Session) ended(sh *shell) {
 		return
 	}
 	s.alive = false
+	s.settled()
 	status, signal := sh.exitStatus()
 	switch {
 	case s.retired != "":
