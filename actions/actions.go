@@ -190,6 +190,19 @@ func (m *Manager) List(before uint64, limit int, session, state string) []journa
 	})
 }
 
+// Programs returns at most limit actions that started a program for a session and answer in a form, the newest first.
+func (m *Manager) Programs(session, form string, limit int) (runs []*Run) {
+	kind := api.ExecAction{}.Kind()
+	for _, info := range m.cfg.Journal.List(0, limit, func(info journal.Info) bool {
+		return info.Kind == kind && info.Form == form && SessionOf(info) == cmp.Or(session, "default")
+	}) {
+		if run, err := m.Find(info.ID); err == nil && run != nil { // not forgotten meanwhile
+			runs = append(runs, run)
+		}
+	}
+	return runs
+}
+
 // SessionOf returns the name of the session of an action.
 func SessionOf(info journal.Info) string {
 	if info.Session == "" {

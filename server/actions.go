@@ -77,9 +77,14 @@ func (s *Server) answer(
 	w http.ResponseWriter, r *http.Request, c *call, run *actions.Run, arrival actions.Arrival, leave func(),
 ) (again bool, err error) {
 	defer run.Leave()
+	if c.soon != nil { // it outlasts this request, which gives its place back
+		defer leave()
+	}
 	wait, async := preferAsync(r)
 	async = async && (c.form == formAction || c.form == formTool)
 	switch {
+	case arrival == actions.First && c.soon != nil:
+		go s.actions.Do(r.Context(), run, func() {})
 	case arrival == actions.First && async:
 		go s.actions.Do(r.Context(), run, leave)
 	case arrival == actions.First:
@@ -100,7 +105,7 @@ func (s *Server) answer(
 		w.Header().Set("Preference-Applied", "respond-async")
 		return false, s.writeRecord(w, r, http.StatusAccepted, run)
 	}
-	body, written, err := s.answerIn(r.Context(), run, c.form)
+	body, written, early, err := s.answerOf(r.Context(), c, run)
 	if err != nil {
 		_, refused := errors.AsType[*api.Error](err)
 		return refused && arrival == actions.During, err
@@ -116,7 +121,10 @@ func (s *Server) answer(
 	if c.status != nil {
 		status = c.status(w.Header(), body)
 	}
-	parts, err := s.withChanges(w.Header(), c, run, body)
+	parts := [][]byte{body}
+	if !early {
+		parts, err = s.withChanges(w.Header(), c, run, body)
+	}
 	if err == nil {
 		writeParts(w, status, parts...)
 	}
@@ -161,6 +169,10 @@ func (s *Server) start(
 ) (run *actions.Run, arrival actions.Arrival, end func(), err error) {
 	run, arrival, err = s.actions.Start(&c.Call)
 	if err == nil && arrival == actions.First {
+		if c.soon != nil { // it outlasts the request
+			go s.actions.Do(ctx, run, func() {})
+			return run, arrival, func() { leave(); run.Leave() }, nil
+		}
 		go s.actions.Do(ctx, run, leave)
 		return run, arrival, run.Leave, nil
 	}

@@ -20,6 +20,7 @@ type call struct {
 	clientKey bool                                 // the client named the id
 	inHeader  bool                                 // its changes are asked for, and answered, in a header
 	unused    func()                               // called where the action is not carried out; nil for nothing
+	soon      *time.Duration                       // after which an answer is due while the program goes on; nil for at its end
 	status    func(h http.Header, body []byte) int // of the answer; nil for 200
 }
 

@@ -585,7 +585,7 @@ func TestOfferedToolsAreAnnotated(t *testing.T) {
 	want := map[string]hints{
 		"run_shell_command": {false, true, false, true}, "replace": {false, true, false, false}, "write_file": {false, true, true, false},
 		"read_file": {true, false, false, false}, "glob": {true, false, false, false}, "grep_search": {true, false, false, false},
-		"list_directory": {true, false, false, false},
+		"list_directory": {true, false, false, false}, "list_background_processes": {true, false, false, false}, "read_background_output": {true, false, false, false},
 	}
 	session := connectMCP(t, &mcp.StreamableClientTransport{Endpoint: h.URL + "/mcp?dialect=gemini"})
 	list, err := session.ListTools(t.Context(), nil)

@@ -220,11 +220,11 @@ func (s *Server) runMCPTool(
 		defer s.notifyProgress(ctx, req.Session, token, run)()
 	}
 	request := o.request.Context()
-	body, written, err := s.answerIn(request, run, formTool) //nolint:contextcheck // the library's does not end with the request
+	body, written, early, err := s.answerOf(request, c, run) //nolint:contextcheck // the library's does not end with the request
 	if err == nil {
 		o.whenSent(written)
 		answer, err = api.DecodeToolAnswer(body)
-		if o.changes != "" {
+		if o.changes != "" && !early {
 			changes, err = api.RawChanges(changesOf(run))
 		}
 		return answer, changes, run.ID(), err

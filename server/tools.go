@@ -34,6 +34,8 @@ func (s *Server) has() func(need string) bool {
 			return mode != api.ChangesOff
 		case tools.NeedsUndo:
 			return mode == api.ChangesUndo
+		case tools.NeedsBackground:
+			return true
 		}
 		return capabilities[need].Available
 	}
@@ -63,11 +65,26 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 
 // toolCall returns the call of the action of a tool.
 func (s *Server) toolCall(sent api.ToolCall) *call {
-	req, answer, workspace := s.understand(sent)
+	req, answer, parsed := s.understand(sent)
+	workspace, background := parsed.Workspace, parsed.Background
 	var c *call
 	switch {
+	case req.Action != nil && background != nil:
+		delay := background.Delay
+		if limit := req.Timeout; limit != nil && *limit > 0 && *limit < delay.Seconds() {
+			delay = time.Duration(*limit * float64(time.Second))
+		}
+		req.Timeout = nil // the program goes on, and so does its action
+		c = newCall(req, req.Action.Kind(), formTool)
+		c.soon = &delay
 	case req.Action != nil:
 		c = newCall(req, req.Action.Kind(), formTool)
+	case background != nil:
+		req.Session, req.Changes = sent.Session, sent.Changes
+		c = newCall(req, tools.NeedsBackground, formTool)
+		c.Do = func(ctx context.Context, w api.Watch) (api.Observation, error) {
+			return s.backgroundTool(ctx, sent.Session, *background, w.Cancelled)
+		}
 	case workspace != nil:
 		req.Session, req.Changes = sent.Session, sent.Changes
 		c = newCall(req, workspaceKind(workspace), formTool)
@@ -109,8 +126,8 @@ func (s *Server) translateTool(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, answer, workspace := s.understand(call)
-	if workspace != nil {
+	req, answer, parsed := s.understand(call)
+	if req.Action == nil && (parsed.Workspace != nil || parsed.Background != nil) {
 		answer.Observation = api.ErrorObservation{Content: "This tool has no action: call it by /v1/tools/call"}
 	}
 	if req.Action == nil {
@@ -141,8 +158,8 @@ func (s *Server) readToolCall(r *http.Request, begun time.Time) (call api.ToolCa
 }
 
 // understand makes a request of a call; its action is nil where the answer has
-// the observation already, or the call is about the workspace.
-func (s *Server) understand(call api.ToolCall) (api.Request, api.ToolAnswer, *tools.Workspace) {
+// the observation already, or the call is about the workspace or what runs in the background.
+func (s *Server) understand(call api.ToolCall) (api.Request, api.ToolAnswer, tools.Call) {
 	answer := api.ToolAnswer{ID: call.ID}
 	parse := tools.Parse
 	if call.Execution {
@@ -151,13 +168,13 @@ func (s *Server) understand(call api.ToolCall) (api.Request, api.ToolAnswer, *to
 	parsed, problem := parse(call.Dialect, call.Name, call.Arguments)
 	if problem != nil {
 		answer.Observation = problem.Observation()
-		return api.Request{}, answer, nil
+		return api.Request{}, answer, parsed
 	}
 	answer.Observation, answer.Repaired = parsed.Answer, parsed.Repaired
 	if call.Execution {
 		parsed.Action = forExecution(parsed.Action)
 	}
-	return api.Request{Action: parsed.Action, Session: call.Session, Changes: call.Changes, Timeout: shorter(call.Timeout, parsed.Timeout)}, answer, parsed.Workspace
+	return api.Request{Action: parsed.Action, Session: call.Session, Changes: call.Changes, Timeout: shorter(call.Timeout, parsed.Timeout)}, answer, parsed
 }
 
 // shorter returns the smaller of two limits, where nil and 0 mean no limit: a

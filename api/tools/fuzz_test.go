@@ -36,7 +36,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if (call.Action == nil) == (call.Answer == nil && call.Workspace == nil) {
+		if (call.Action == nil) == (call.Answer == nil && call.Workspace == nil && (call.Background == nil || call.Action != nil)) {
 			t.Fatalf("got %+v, want either an action or an answer, or a call about the workspace", call)
 		}
 		if call.Action == nil {

@@ -181,21 +181,18 @@ var gemini = []tool{
 			{name: "command", kind: text, required: true, about: "The command, of one or several lines."},
 			{name: "description", kind: text, about: "What it is for, in a sentence."},
 			{name: "dir_path", aliases: []string{"directory"}, kind: text, about: "Directory to run it in, without changing the shell's; the shell's when left out."},
-			{name: "is_background", kind: flag, about: "Do not wait for its end."},
-			{name: "delay_ms", kind: integer, min: new(0), hidden: true},
+			{name: "is_background", kind: flag, about: "Do not wait for its end: the answer has its PID and what it printed at first. list_background_processes and read_background_output tell of it later."},
+			{name: "delay_ms", kind: integer, min: new(0), about: "With is_background: milliseconds to wait before the answer; 200 when left out."},
 			{name: "additional_permissions", kind: anything, hidden: true}, // the controller's to grant
 			silentRisk, thought,
 		},
 		build: func(v values) (Call, error) {
-			command, dir, background := v.text("command"), v.text("dir_path"), v.flag("is_background", false)
-			if dir != "" || background { // eval keeps comments and here-documents within; a text may begin with a dash
-				command = "eval " + shellquote.Word(" "+command)
+			command, dir := v.text("command"), v.text("dir_path")
+			if v.flag("is_background", false) {
+				return v.inBackground(command, dir)
 			}
-			if dir != "" {
-				command = "(cd -- " + shellquote.Word(dir) + " && " + command + ")"
-			}
-			if background {
-				command += " &"
+			if dir != "" { // eval keeps comments and here-documents within; a text may begin with a dash
+				command = "(cd -- " + shellquote.Word(dir) + " && eval " + shellquote.Word(" "+command) + ")"
 			}
 			return do(api.RunAction{Common: v.common(), Command: command, Dialect: api.DialectGemini})
 		},

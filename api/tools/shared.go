@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/actiond/actiond/api"
 )
@@ -54,6 +55,14 @@ const impl = "oh_aci"
 
 // do is a call that runs an action without a limit of its own.
 func do(a api.Action) (Call, error) { return Call{Action: a}, nil }
+
+// program is a call that starts a program.
+func program(a api.ExecAction) (Call, error) {
+	if strings.TrimSpace(a.Command) == "" || strings.ContainsRune(a.Command+string(a.Cwd), 0) {
+		return Call{}, fmt.Errorf(`argument "command" must not be empty, and no argument can hold a NUL character, got %s`, api.Describe(a.Command))
+	}
+	return do(a)
+}
 
 // answer is a call that runs nothing.
 func answer(o api.Observation) (Call, error) { return Call{Answer: o}, nil }

@@ -2,7 +2,6 @@ package tools
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/actiond/actiond/api"
 )
@@ -45,10 +44,10 @@ var strands = []tool{
 			if limit := v.seconds("timeout"); limit != nil {
 				a.KillAfter = *limit
 			}
-			if a.KillAfter == 0 || strings.TrimSpace(a.Command) == "" {
-				return Call{}, errors.New(`arguments "command" must not be empty and "timeout" must be positive`)
+			if a.KillAfter == 0 {
+				return Call{}, errors.New(`argument "timeout" must be positive, got 0`)
 			}
-			return do(a)
+			return program(a)
 		},
 	},
 	{

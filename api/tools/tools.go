@@ -28,6 +28,8 @@ type Call struct {
 	Answer api.Observation
 	// Workspace is a call about the changes of the workspace, which has neither; nil for others.
 	Workspace *Workspace
+	// Background is a call about programs that go on after their answer; nil for others.
+	Background *Background
 	// Repaired lists, in a sentence each, the repairs of arguments that were invalid JSON;
 	// nil if they were valid.
 	Repaired []string
@@ -96,7 +98,7 @@ var dialects = sync.OnceValue(func() map[string][]tool {
 	return map[string][]tool{
 		Default:                        slices.Concat(openHands, workspaceTools),
 		string(api.DialectOpenHandsV1): withSummary(slices.Concat(openHandsV1, workspaceTools)),
-		string(api.DialectGemini):      withSummary(slices.Concat(gemini, workspaceTools)), // of which the agent SDK has some
+		string(api.DialectGemini):      withSummary(slices.Concat(gemini, backgroundTools, workspaceTools)), // of which the agent SDK has some
 		string(api.DialectStrands):     slices.Concat(strands, workspaceTools),
 		string(api.DialectAnthropic):   slices.Concat(anthropic, workspaceTools),
 		string(api.DialectToolset):     slices.Concat(toolset, workspaceTools),

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/api/tools"
 )
@@ -73,8 +74,8 @@ func TestTranslate(t *testing.T) {
 		{"gemini", "run_shell_command", `{"command":"ls","description":"look"}`, run(`"ls"`, `,"dialect":"gemini"`)},
 		{"gemini", "run_shell_command", `{"command":"ls\npwd"}`, run(`"ls\npwd"`, `,"dialect":"gemini"`)},
 		{"gemini", "run_shell_command", `{"command":"ls","dir_path":"it's"}`, run(`"(cd -- 'it'\\''s' && eval ' ls')"`, `,"dialect":"gemini"`)},
-		{"gemini", "run_shell_command", `{"command":"# a\nserve","dir_path":"d","is_background":true}`, run(`"(cd -- 'd' && eval ' # a\nserve') &"`, `,"dialect":"gemini"`)},
-		{"gemini", "run_shell_command", `{"command":"serve","is_background":true}`, run(`"eval ' serve' &"`, `,"dialect":"gemini"`)},
+		{"gemini", "run_shell_command", `{"command":"# a\nserve","dir_path":"d","is_background":true}`, action("exec", `"command":"# a\nserve","cwd":"d","clear_env":false,"inherit":true,"stdin":"none"`)},
+		{"gemini", "run_shell_command", `{"command":"serve","is_background":true,"delay_ms":5}`, action("exec", `"command":"serve","cwd":null,"clear_env":false,"inherit":true,"stdin":"none"`)},
 
 		{"strands", "fileEditor", `{"command":"undo_edit","path":"/a"}`, edit("/a", "undo_edit", `"dialect":"strands"`)},
 		{"", "str_replace_editor", `{"command":"insert","path":"/a","insert_line":3.0,"new_str":"x"}`, edit("/a", "insert", `"insert_line":3,"new_str":"x"`)},
@@ -126,7 +127,7 @@ func TestTranslate(t *testing.T) {
 			if dialect == tools.Default {
 				dialect = ""
 			}
-			shared := d.Name == "think" || d.Name == "finish" || d.Name == "task_tracker" || strings.HasPrefix(d.Name, "workspace_") // see TestWorkspace
+			shared := d.Name == "think" || d.Name == "finish" || d.Name == "task_tracker" || strings.HasPrefix(d.Name, "workspace_") || strings.Contains(d.Name, "_background_") // see TestWorkspace, TestBackground
 			if !seen[dialect+" "+d.Name] && !shared {
 				t.Errorf("no test translates %s of %q", d.Name, dialect)
 			}
@@ -161,5 +162,33 @@ func TestWorkspace(t *testing.T) {
 		if _, problem := tools.Parse("", "workspace_undo", arguments); problem == nil || !strings.Contains(problem.Text, want) {
 			t.Errorf("%.50s: got %v", arguments, problem)
 		}
+	}
+}
+
+func TestBackground(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, arguments string
+		want            tools.Background
+	}{
+		{"run_shell_command", `{"command":"a","is_background":true}`, tools.Background{Delay: 200 * time.Millisecond}},
+		{"run_shell_command", `{"command":"a","is_background":"true","delay_ms":"1500"}`, tools.Background{Delay: 1500 * time.Millisecond}},
+		{"run_shell_command", `{"command":"a","is_background":true,"delay_ms":9000000000000000000}`, tools.Background{Delay: 10 * time.Minute}},
+		{"list_background_processes", ``, tools.Background{}},
+		{"read_background_output", `{"pid":7}`, tools.Background{PID: 7, Lines: 100}},
+		{"read_background_output", `{"pid":7,"lines":3,"delay_ms":10}`, tools.Background{PID: 7, Lines: 3, Delay: 10 * time.Millisecond}},
+	} {
+		call, problem := tools.Parse("gemini", tt.name, tt.arguments)
+		if problem != nil || call.Background == nil || *call.Background != tt.want {
+			t.Errorf("%s %s: got %+v, %v", tt.name, tt.arguments, call.Background, problem)
+		}
+	}
+	for _, arguments := range []string{`{"command":" ","is_background":true}`, `{"command":"a\u0000","is_background":true}`, `{"command":"a","is_background":true,"delay_ms":-1}`} {
+		if _, problem := tools.Parse("gemini", "run_shell_command", arguments); problem == nil || problem.Code != tools.InvalidArgument {
+			t.Errorf("%s: got %v", arguments, problem)
+		}
+	}
+	if call, problem := tools.Parse("gemini", "run_shell_command", `{"command":"a","delay_ms":5}`); problem != nil || call.Background != nil {
+		t.Errorf("in the foreground: got %+v, %v", call, problem)
 	}
 }

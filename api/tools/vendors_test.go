@@ -2,6 +2,7 @@ package tools_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ const (
 	words       = "says what the call is for, to people"
 	pages       = "this sandbox's browser takes the programs of the dialect openhands"
 	answers     = "no action: the answer has it"
+	tested      = "of the background alone: see TestBackground"
 )
 
 // decided has a call of each tool of a vendor, without its optional arguments, and the meaning of each property. Where a
@@ -115,12 +117,14 @@ var decided = []struct {
 		"max_matches_per_file": means(`5`, `"file_limit":5`), "total_max_matches": means(`6`, `"limit":6`),
 	}},
 	{"gemini", "run_shell_command", `{"command":"ls"}`, "", map[string]meaning{
-		"command": means(`"pwd"`, `"command":"pwd"`), "description": {value: `"d"`, why: words}, "dir_path": means(`"/d"`, `cd -- '/d'`), "is_background": means(`true`, ` &"`),
-		"delay_ms":               {value: `200`, why: "the answer comes at once"},
+		"command": means(`"pwd"`, `"command":"pwd"`), "description": {value: `"d"`, why: words}, "dir_path": means(`"/d"`, `cd -- '/d'`), "is_background": means(`true`, `"inherit":true`),
+		"delay_ms":               {value: `200`, why: tested},
 		"additional_permissions": {value: `{"network":true,"fileSystem":{"read":["/a"]}}`, why: "the controller's to grant: the sandbox has its policy from the operator"},
 	}},
-	{dialect: "gemini", tool: "list_background_processes", why: "undecided"},
-	{dialect: "gemini", tool: "read_background_output", why: "undecided"},
+	{"gemini", "list_background_processes", `{}`, "", nil},
+	{"gemini", "read_background_output", `{"pid":7}`, "", map[string]meaning{
+		"pid": means(`8`, `PID:8`), "lines": means(`9`, `Lines:9`), "delay_ms": means(`10`, `Delay:10ms`),
+	}},
 	{dialect: "gemini", tool: "read_many_files", why: "several calls of read_file"},
 	{dialect: "gemini", tool: "google_web_search", why: elsewhere},
 	{dialect: "gemini", tool: "web_fetch", why: elsewhere},
@@ -269,7 +273,13 @@ func TestVendors(t *testing.T) {
 // checkMeaning compares a call with a property and one without it.
 func checkMeaning(t *testing.T, dialect, tool, base, property string, m meaning) {
 	t.Helper()
-	without := translate(t, dialect, tool, base)
+	becomes := func(arguments string) string {
+		if call, _ := tools.Parse(dialect, tool, arguments); call.Background != nil && call.Action == nil {
+			return fmt.Sprintf("%+v", *call.Background) // which has no translation
+		}
+		return translate(t, dialect, tool, arguments)
+	}
+	without := becomes(base)
 	var arguments map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(base), &arguments); err != nil {
 		t.Fatal(err)
@@ -280,7 +290,7 @@ func checkMeaning(t *testing.T, dialect, tool, base, property string, m meaning)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := translate(t, dialect, tool, string(with))
+	got := becomes(string(with))
 	switch {
 	case m.why != "" && (got != without || m.want != ""):
 		t.Errorf("%s %s: %s was to mean nothing (%s), and %s became %s", dialect, tool, property, m.why, with, got)

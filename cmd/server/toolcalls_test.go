@@ -80,6 +80,7 @@ type toolAnswer struct {
 	Action      json.RawMessage `json:"action"`
 	Observation json.RawMessage `json:"observation"`
 	Content     string          `json:"content"`
+	Text        string          `json:"text"`
 	Extras      struct {
 		Metadata struct{ Prefix, Suffix string } `json:"metadata"`
 		Diff     string                          `json:"diff"`
