@@ -42,25 +42,42 @@ func (c *Client) Changes(ctx context.Context, q ChangesQuery) (api.Changes, erro
 
 // ChangeLog returns at most limit entries of the log of changes, the newest first; 0 means all.
 func (c *Client) ChangeLog(ctx context.Context, limit int) ([]api.ChangeEntry, error) {
+	list := []api.ChangeEntry{}
+	err := c.entries(ctx, limit, func(e api.ChangeEntry) bool {
+		list = append(list, e)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// entries calls each with at most limit entries of the log of changes, the newest first, while it returns true.
+func (c *Client) entries(ctx context.Context, limit int, each func(api.ChangeEntry) (more bool)) error {
 	if limit <= 0 || limit > maxActions {
 		limit = maxActions
 	}
-	list := []api.ChangeEntry{}
 	for before := uint64(0); ; {
-		query := queryOf(map[string]string{"limit": strconv.Itoa(min(limit-len(list), actionsPage))})
+		query := queryOf(map[string]string{"limit": strconv.Itoa(min(limit, actionsPage))})
 		if before > 0 {
 			query.Set("before", strconv.FormatUint(before, 10))
 		}
 		var page api.ChangeLog
 		if err := c.get(ctx, "/v1/changes/log?"+query.Encode(), &page, maxNames); err != nil {
-			return nil, err
+			return err
 		}
-		list = append(list, page.Entries[:min(limit-len(list), len(page.Entries))]...)
+		for _, e := range page.Entries[:min(limit, len(page.Entries))] {
+			if !each(e) {
+				return nil
+			}
+		}
+		limit -= len(page.Entries)
 		switch {
-		case len(list) >= limit || page.Next == 0:
-			return list, nil
+		case limit <= 0 || page.Next == 0:
+			return nil
 		case before > 0 && page.Next >= before:
-			return nil, errors.New("reading the answer of /v1/changes/log: its pages do not end")
+			return errors.New("reading the answer of /v1/changes/log: its pages do not end")
 		}
 		before = page.Next
 	}

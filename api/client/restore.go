@@ -3,17 +3,13 @@ package client
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/random"
 )
 
 // Restore brings the workspace back to another state, or only reports the changes that this would make. Paths that
@@ -41,75 +37,6 @@ func (c *Client) Checkpoints(ctx context.Context) ([]api.Checkpoint, error) {
 // RemoveCheckpoint removes the name of a state, which is then kept no longer than others.
 func (c *Client) RemoveCheckpoint(ctx context.Context, name string) error {
 	return c.quick(ctx, http.MethodDelete, "/v1/checkpoints/"+url.PathEscape(name), nil, nil, maxSmall)
-}
-
-// Attempt runs one action as [Client.Stream] does, and keeps the state before it: until [Client.KeepAttempt] or
-// [Client.DiscardAttempt] is called with the id, which is also that of the action, the attempt is open. The error is a
-// *StatusError of 409 while another one is, and the action did not run then.
-func (c *Client) Attempt(ctx context.Context, r api.Request, output func(api.Output) error) (id string, o api.Observation, err error) {
-	r.Key = cmp.Or(r.Key, random.UUID7())
-	o, err = c.streamTo(ctx, "/v1/attempts", r, output)
-	return r.Key, o, err
-}
-
-// Attempts returns the open attempts, one at most.
-func (c *Client) Attempts(ctx context.Context) ([]api.Attempt, error) {
-	var list api.Attempts
-	return list.Attempts, c.get(ctx, "/v1/attempts", &list, maxInfo)
-}
-
-// KeepAttempt ends an open attempt and keeps its effects. The answer names them.
-func (c *Client) KeepAttempt(ctx context.Context, id string) (api.Restored, error) {
-	return c.endAttempt(ctx, id, "keep")
-}
-
-// DiscardAttempt ends an open attempt and takes back all that changed since its begin, as [Client.Restore] does; with
-// force also while actions run.
-func (c *Client) DiscardAttempt(ctx context.Context, id string, force bool) (api.Restored, error) {
-	how := "discard"
-	if force {
-		how += "?force=true"
-	}
-	return c.endAttempt(ctx, id, how)
-}
-
-func (c *Client) endAttempt(ctx context.Context, id, how string) (api.Restored, error) {
-	var restored api.Restored
-	return restored, c.long(ctx, "/v1/attempts/"+url.PathEscape(id)+"/"+how, nil, &restored)
-}
-
-// ErrBisect reports a bisect that ended without a result.
-var ErrBisect = errors.New("the bisect has no result")
-
-// Bisect finds the action that broke something, and returns the last event of the bisect. event is called with each one
-// as it comes; its error, the end of ctx and a broken connection end the bisect. The server restores the present at the
-// end in any case. The error is ErrBisect, with the event, where a test could not be carried out.
-func (c *Client) Bisect(ctx context.Context, r api.BisectRequest, event func(api.BisectEvent) error) (api.BisectEvent, error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return api.BisectEvent{}, fmt.Errorf("calling /v1/bisect: %w", err)
-	}
-	answer, err := c.send(ctx, http.Header{"Accept": {linesType}}, http.MethodPost, "/v1/bisect", "application/json", bytes.NewReader(body))
-	if err != nil {
-		return api.BisectEvent{}, err
-	}
-	var last api.BisectEvent
-	err = lines(answer, c.maxResponse, func(e api.BisectEvent) (more bool, err error) {
-		switch e.Event {
-		case api.BisectTesting, api.BisectTested, api.BisectResult, api.BisectError:
-		default: // a heartbeat, or news
-			return true, nil
-		}
-		last = e
-		if err := event(e); err != nil {
-			return false, callersError{err}
-		}
-		if e.Event == api.BisectError {
-			return false, fmt.Errorf("%w: %s", ErrBisect, oneLine(strings.TrimSpace(e.Detail)))
-		}
-		return e.Event != api.BisectResult, nil
-	})
-	return last, err
 }
 
 // ChangesQuery says which changes [Client.Changes] and [Client.WatchChanges] return. States are named as in

@@ -18,7 +18,7 @@ import (
 func TestRestoreMethods(t *testing.T) {
 	t.Parallel()
 	spec := contract.NewSpec(t)
-	template := strings.NewReplacer("/a%2Fb", "/{name}", "/x/", "/{id}/")
+	template := strings.NewReplacer("/a%2Fb", "/{name}")
 	const restoredJSON = `{"before":"s4","after":"s5","exact":true,"counts":{"created":1,"modified":0,"deleted":0,"renamed":0,"meta":0},` +
 		`"paths":[{"op":"created","path":"a"}],"truncated":false,"dry_run":false,` +
 		`"refused":[{"path_base64":"/w==","why":"it is a device"}],"refused_count":1,"lost":["b",{"base64":"/w=="}]}`
@@ -63,19 +63,6 @@ func TestRestoreMethods(t *testing.T) {
 			func(ctx context.Context, c *client.Client) (any, error) { return nil, c.RemoveCheckpoint(ctx, "a/b") }, nil,
 		},
 		{
-			"attempts", `GET /v1/attempts `, `{"attempts":[{"attempt":"x","action":"y","before":"s1","time":"0001-01-01T00:00:00Z"}]}`,
-			func(ctx context.Context, c *client.Client) (any, error) { return c.Attempts(ctx) },
-			[]api.Attempt{{Attempt: "x", Action: "y", Before: "s1"}},
-		},
-		{
-			"keep", `POST /v1/attempts/x/keep `, restoredJSON,
-			func(ctx context.Context, c *client.Client) (any, error) { return c.KeepAttempt(ctx, "x") }, restored,
-		},
-		{
-			"discard", `POST /v1/attempts/x/discard?force=true `, restoredJSON,
-			func(ctx context.Context, c *client.Client) (any, error) { return c.DiscardAttempt(ctx, "x", true) }, restored,
-		},
-		{
 			"changes", `GET /v1/changes?diff=1&path=a&since=3&until=s5 `, `{"exact":true,"counts":{"created":0,"modified":0,"deleted":0,"renamed":0,"meta":0},"paths":[],"truncated":false}`,
 			func(ctx context.Context, c *client.Client) (any, error) {
 				return c.Changes(ctx, client.ChangesQuery{Since: "3", Until: "s5", Path: "a", Diff: true})
@@ -111,56 +98,6 @@ func TestRestoreMethods(t *testing.T) {
 			})
 			if got, err := tt.call(t.Context(), c); err != nil || !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got  %+v, %v\nwant %+v", got, err, tt.want)
-			}
-		})
-	}
-}
-
-func TestBisect(t *testing.T) {
-	t.Parallel()
-	stop := errors.New("stop")
-	const steps = `{"event":"testing","state":"s5","n":5,"left":2}` + "\n\n" + `{"event":"heartbeat"}` + "\n" + `{"event":"tested","state":"s5","n":5,"verdict":"bad","exit_code":1,"output":"no\n"}` + "\n"
-	for name, tt := range map[string]struct {
-		body  string
-		stop  bool
-		want  []string
-		is    error
-		check func(last api.BisectEvent) bool
-	}{
-		"result": {
-			steps + `{"event":"result","n":5,"state":"s5","tests":1,"skipped":["s4"]}` + "\n", false,
-			[]string{"testing", "tested", "result"},
-			nil,
-			func(last api.BisectEvent) bool { return last.N == 5 && last.Tests == 1 && last.Skipped[0] == "s4" },
-		},
-		"error": {
-			steps + `{"event":"error","tests":1,"detail":"127: \u001b[2J"}` + "\n", false,
-			[]string{"testing", "tested", "error"},
-			client.ErrBisect,
-			func(last api.BisectEvent) bool { return last.Tests == 1 },
-		},
-		"cut":     {steps, false, []string{"testing", "tested"}, io.ErrUnexpectedEOF, func(last api.BisectEvent) bool { return last.Event == "tested" }},
-		"stopped": {steps, true, []string{"testing"}, stop, func(last api.BisectEvent) bool { return last.Event == "testing" }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				sent, err := io.ReadAll(r.Body)
-				if want := `{"good":"3","bad":"8","command":"make","timeout":2.5}`; string(sent) != want || err != nil {
-					t.Errorf("got %s, %v", sent, err)
-				}
-				write(t, w, tt.body)
-			})
-			var got []string
-			last, err := c.Bisect(t.Context(), api.BisectRequest{Good: "3", Bad: "8", Command: "make", Timeout: 2.5}, func(e api.BisectEvent) error {
-				got = append(got, e.Event)
-				if tt.stop {
-					return stop
-				}
-				return nil
-			})
-			if !slices.Equal(got, tt.want) || !errors.Is(err, tt.is) || tt.is == nil && err != nil || !tt.check(last) {
-				t.Errorf("got %v, %+v, %v", got, last, err)
 			}
 		})
 	}
@@ -206,37 +143,5 @@ func TestWatchChanges(t *testing.T) {
 	if err := serve(t, func(w http.ResponseWriter, _ *http.Request) { write(t, w, change("s1", "s2")) }).
 		WatchChanges(t.Context(), client.ChangesQuery{}, func(api.Changes) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
-	}
-}
-
-// An attempt is an action that is sent elsewhere; after its connection broke, its output goes on.
-func TestAttempt(t *testing.T) {
-	t.Parallel()
-	var asked []string
-	var key string
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.RequestURI == "/v1/actions?limit=1" { // whether the server is there
-			write(t, w, `{"actions":[]}`)
-			return
-		}
-		asked = append(asked, r.Method+" "+r.URL.Path)
-		if len(asked) == 1 {
-			key = r.Header.Get(api.IdentityHeader)
-			write(t, w, `{"event":"output","seq":1,"offset":0,"text":"a"}`+"\n")
-			return
-		}
-		write(t, w, `{"event":"output","seq":2,"offset":1,"text":"b"}`+"\n"+
-			`{"event":"observation","observation":{"observation":"null","content":"done","extras":{}},"changes":{},"attempt":"x"}`+"\n")
-	})
-	said := ""
-	id, o, err := c.Attempt(t.Context(), api.Request{Action: api.RunAction{Command: "x"}}, func(o api.Output) error {
-		said += string(o.Data)
-		return nil
-	})
-	if err != nil || id != key || id == "" || o != (api.NullObservation{Content: "done"}) || said != "ab" {
-		t.Errorf("got %q, %v, %v, %q", id, o, err, said)
-	}
-	if want := []string{"POST /v1/attempts", "GET /v1/actions/" + key + "/events"}; !slices.Equal(asked, want) {
-		t.Errorf("asked %v, want %v", asked, want)
 	}
 }

@@ -19,15 +19,6 @@ import (
 // output; the next call counts the bytes that were dropped. An error of output ends the wait
 // and is returned; the command keeps running. A refusal is a *StatusError.
 func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Output) error) (api.Observation, error) {
-	return c.streamTo(ctx, actionsPath, r, output)
-}
-
-const actionsPath = "/v1/actions"
-
-// streamTo streams an action that is posted to a path.
-func (c *Client) streamTo(
-	ctx context.Context, path string, r api.Request, output func(api.Output) error,
-) (api.Observation, error) {
 	body, err := api.EncodeRequest(r)
 	if err != nil {
 		return nil, err
@@ -35,7 +26,7 @@ func (c *Client) streamTo(
 	var o api.Observation
 	var at position
 	err = c.once(ctx, r.Key, &at.events, func(header http.Header) (err error) {
-		o, err = c.follow(ctx, path, header, body, &at, c.maxAnswer(r), output)
+		o, err = c.follow(ctx, header, body, &at, c.maxAnswer(r), output)
 		return err
 	})
 	return known(o, err)
@@ -67,7 +58,7 @@ type position struct {
 // follow sends an action and reads its events from a position on. If output was delivered
 // before, it requests only the remaining events.
 func (c *Client) follow(
-	ctx context.Context, path string, header http.Header, body []byte, at *position, most int64, output func(api.Output) error,
+	ctx context.Context, header http.Header, body []byte, at *position, most int64, output func(api.Output) error,
 ) (api.Observation, error) {
 	header.Set("Accept", linesType)
 	var answer *answer
@@ -77,7 +68,7 @@ func (c *Client) follow(
 		answer, err = c.send(ctx, header.Clone(), http.MethodGet, rest, "", nil)
 	}
 	if failed, ok := errors.AsType[*StatusError](err); at.last == 0 || ok && (failed.Status == http.StatusNotFound || failed.Status == http.StatusBadRequest) {
-		answer, err = c.send(ctx, header, http.MethodPost, path, "application/json", bytes.NewReader(body))
+		answer, err = c.send(ctx, header, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body))
 	}
 	if err != nil {
 		return nil, err

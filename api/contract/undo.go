@@ -22,6 +22,7 @@ func Undo(t *testing.T, c *client.Client, dir string) {
 	t.Run("a destroyed project", s.destroyed)
 	t.Run("attempts", s.attempts)
 	t.Run("bisect", s.bisect)
+	t.Run("another client", s.foreign)
 	t.Run("streams", s.streams)
 }
 
@@ -118,13 +119,57 @@ func (s *undoSuite) bisect(t *testing.T) {
 		ends = append(ends, s.sh(t, fmt.Sprintf("echo %d > step; [ %d != 5 ] || echo > broken", i, i)))
 	}
 	s.sh(t, "echo last > step")
-	found, err := s.Bisect(t.Context(), api.BisectRequest{
-		Good: api.StateRef(ends[0].After), Bad: api.StateRef(ends[7].After), Command: "echo > junk; test ! -e broken", Timeout: 60,
-	}, func(api.BisectEvent) error { return nil })
+	found, err := s.Bisect(t.Context(), client.BisectRequest{
+		Good: api.StateRef(ends[0].After), Bad: api.StateRef(ends[7].After), Command: "echo > junk; test ! -e broken", Timeout: time.Minute,
+	}, func(client.BisectEvent) error { return nil })
 	if err != nil || found.N != ends[5].Action || found.Tests > 4 {
 		t.Errorf("got %+v, %v; the action is %d", found, err, ends[5].Action)
 	}
 	s.prints(t, "cat step; ls junk 2>/dev/null", "last")
+}
+
+// foreign tests that loops take back nothing that another client changed in the middle, and leave a checkpoint.
+func (s *undoSuite) foreign(t *testing.T) {
+	good := s.sh(t, "rm -f theirs mine; echo 1 > step")
+	s.sh(t, "echo 2 > step")
+	bad := s.sh(t, "echo 3 > step")
+	request := client.BisectRequest{Good: api.StateRef(good.After), Bad: api.StateRef(bad.After), Command: "exit 125", Timeout: time.Minute}
+	_, err := s.Bisect(t.Context(), request, func(e client.BisectEvent) error {
+		if e.Event == client.BisectTested {
+			s.act(t, "other", api.RunAction{Command: "echo > " + s.dir + "/theirs", Blocking: true})
+		}
+		return nil
+	})
+	left, ok := errors.AsType[*client.LeftError](err)
+	if !ok || !errors.Is(err, client.ErrForeign) {
+		t.Fatalf("got %v", err)
+	}
+	s.prints(t, "cat step; ls theirs", "2\ntheirs")
+	if _, err := s.Bisect(t.Context(), request, nil); !errors.As(err, &left) || !strings.Contains(err.Error(), left.Checkpoint) {
+		t.Errorf("the next one: got %v", err)
+	}
+	s.restore(t, api.RestoreRequest{To: api.StateRef(left.Checkpoint)})
+	s.prints(t, "cat step; ls theirs 2>/dev/null", "3")
+	if err := s.RemoveCheckpoint(t.Context(), left.Checkpoint); err != nil {
+		t.Error(err)
+	}
+
+	id, _, err := s.Attempt(t.Context(), api.Request{Action: api.ExecAction{Command: "echo > mine", Cwd: api.Directory(s.dir)}}, func(api.Output) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Attempt(t.Context(), api.Request{Action: api.ExecAction{Command: "true"}}, nil); !errors.As(err, &left) || left.Checkpoint != "attempt/"+id {
+		t.Errorf("another attempt: got %v", err)
+	}
+	s.act(t, "other", api.RunAction{Command: "echo > " + s.dir + "/theirs", Blocking: true})
+	if _, err := s.DiscardAttempt(t.Context(), id, false); !errors.Is(err, client.ErrForeign) {
+		t.Errorf("discard: got %v", err)
+	}
+	s.prints(t, "ls mine theirs", "mine\ntheirs")
+	if _, err := s.DiscardAttempt(t.Context(), id, true); err != nil {
+		t.Error(err)
+	}
+	s.prints(t, "ls mine theirs 2>/dev/null", "")
 }
 
 // streams tests that streams are not held back: none of these ends before the client answers an event of it.
@@ -158,11 +203,11 @@ func (s *undoSuite) streams(t *testing.T) {
 		t.Error(err)
 	}
 	last := s.sh(t, "rm go; echo 3 > step")
-	_, err = s.Bisect(ctx, api.BisectRequest{
-		Good: api.StateRef(first.After), Bad: api.StateRef(last.After), Command: "echo > junk; sleep 600", Timeout: 900,
-	}, func(api.BisectEvent) error { return seen })
+	_, err = s.Bisect(ctx, client.BisectRequest{
+		Good: api.StateRef(first.After), Bad: api.StateRef(last.After), Command: "echo > junk", Timeout: time.Minute,
+	}, func(e client.BisectEvent) error { return map[string]error{client.BisectTested: seen}[e.Event] })
 	if !errors.Is(err, seen) {
 		t.Errorf("a bisect: got %v", err)
 	}
-	s.prints(t, "cat step; ls junk 2>/dev/null", "3") // the client left, and the present is restored
+	s.prints(t, "cat step; ls junk 2>/dev/null", "3") // the caller left, and the present is restored
 }

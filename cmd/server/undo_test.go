@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -186,8 +188,7 @@ func TestKilledDuringRestore(t *testing.T) {
 	}
 }
 
-// Open attempts and bisects survive an upgrade: an attempt stays open, a bisect that force cuts off has its present
-// restored, and a restore is waited for, or ended by the next program.
+// An open attempt survives an upgrade, and a restore is waited for, or ended by the next program.
 func TestUpgradeDuringUndo(t *testing.T) {
 	t.Parallel()
 	one, two := build(t, "one", "-X main.release=v1", "."), build(t, "two", "-X main.release=v2", ".")
@@ -226,35 +227,79 @@ func TestUpgradeDuringUndo(t *testing.T) {
 	}
 	s.want("after the attempt", s.run(look), whole)
 
-	s.run("echo 2 > n")
-	s.run("echo 3 > n")
-	if _, err := c.Checkpoint(t.Context(), api.CheckpointRequest{Name: "bad"}); err != nil {
-		t.Fatal(err)
-	}
-	s.run("echo 0 > n")
 	var open sync.WaitGroup
 	t.Cleanup(open.Wait)
-	open.Go(func() {
-		_, err := c.Bisect(t.Context(), api.BisectRequest{Good: "whole", Bad: "bad", Command: "rm f*; echo > junk; sleep 1000", Timeout: 2000},
-			func(api.BisectEvent) error { return nil })
-		if err == nil {
-			t.Error("the bisect has a result")
-		}
-	})
-	testhelp.Eventually(t, func() bool { return exists("junk") }, "the bisect tests")
-	if status, _, answer := s.upgrade(one, "wait=0"); status != http.StatusConflict || !strings.Contains(answer, "/v1/bisect") {
-		t.Errorf("during a bisect: got %d %s", status, answer)
-	}
-	upgrade("v1", "wait=0&force=true")
-	open.Wait()
-	s.want("after the bisect", s.run(look), whole)
-
-	for _, to := range [][2]string{{"v2", "wait=600"}, {"v1", "wait=0&force=true"}} {
+	for _, to := range [][2]string{{"v1", "wait=600"}, {"v2", "wait=0&force=true"}} {
 		s.run("rm f*")
 		open.Go(func() { _, _ = c.Restore(t.Context(), api.RestoreRequest{To: "whole"}) })
 		testhelp.Eventually(t, func() bool { return exists(".actiond-restore-*") || exists("f*") }, "the restore")
 		upgrade(to[0], to[1])
 		open.Wait()
 		s.want("after the restore", s.run(look), whole)
+	}
+}
+
+// An attempt and a bisect whose clients were killed leave a checkpoint: the next one names it, a hundred expired ones make room, and
+// the state before is there although what came later fills the store.
+func TestLoopsOfKilledClients(t *testing.T) {
+	t.Parallel()
+	c, dir, _ := serveForTest(t, "--changes", "undo", "--changes-bytes", "4194304")
+	sh := func(line string) {
+		t.Helper()
+		if _, err := c.Do(t.Context(), api.Request{Action: api.RunAction{Command: line, Blocking: true}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 101 { // killed before the action, and a day later
+		if _, err := c.Checkpoint(t.Context(), api.CheckpointRequest{Name: fmt.Sprint("attempt/", i), Wait: new(0.0), Expires: 1e-9}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tried, _, err := c.Attempt(t.Context(), api.Request{Action: api.ExecAction{Command: "touch tried"}}, func(api.Output) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.DiscardAttempt(t.Context(), tried, false); err != nil || r.Counts.Deleted != 1 {
+		t.Errorf("discard: got %+v, %v", r.Counts, err)
+	}
+	sh("seq 1000 > n; echo 1 > step")
+	if _, err := c.Checkpoint(t.Context(), api.CheckpointRequest{Name: "good"}); err != nil {
+		t.Fatal(err)
+	}
+	sh("echo 2 > step")
+	sh("echo 3 > step")
+	if _, err := c.Checkpoint(t.Context(), api.CheckpointRequest{Name: "bad"}); err != nil {
+		t.Fatal(err)
+	}
+	request := client.BisectRequest{Good: "good", Bad: "bad", Command: "rm n; echo junk > junk"}
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		_, _ = c.Bisect(t.Context(), request, func(e client.BisectEvent) error {
+			if e.Event == client.BisectTested {
+				runtime.Goexit()
+			}
+			return nil
+		})
+	}()
+	<-killed
+	var left *client.LeftError
+	if _, err := c.Bisect(t.Context(), request, nil); !errors.As(err, &left) {
+		t.Fatalf("the next bisect: got %v", err)
+	}
+	for i := range 8 { // the store has less than their bytes
+		sh(fmt.Sprintf("head -c 1000000 /dev/urandom > f%d; echo %d > step", i, i))
+	}
+	if _, err := c.Restore(t.Context(), api.RestoreRequest{To: "bad", DryRun: true}); err == nil {
+		t.Error("the store is not full")
+	}
+	if r, err := c.Restore(t.Context(), api.RestoreRequest{To: api.StateRef(left.Checkpoint)}); err != nil || r.RefusedCount > 0 {
+		t.Errorf("got %+v, %v", r.Refused, err)
+	}
+	if got := readFile(t, filepath.Join(dir, "n")); len(got) != 3893 || string(readFile(t, filepath.Join(dir, "step"))) != "3\n" || len(entries(t, dir)) != 2 {
+		t.Errorf("got %d bytes, %v", len(got), entries(t, dir))
+	}
+	if err := c.RemoveCheckpoint(t.Context(), left.Checkpoint); err != nil {
+		t.Error(err)
 	}
 }

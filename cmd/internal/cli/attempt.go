@@ -31,11 +31,12 @@ or to discard it, which makes the workspace what it was before. Elsewhere the at
 stays open, also for other clients, and 'attempt --keep' or 'attempt --discard' ends it;
 with --keep-if-succeeds it is kept after exit code 0, and discarded otherwise.
 
-Other actions go on meanwhile: what they change is part of the open attempt, of which a
-sandbox has one at a time. Without a command and a flag it is listed. What cannot be
-restored is named on standard error with the reason. With -o json or yaml nothing is
-asked, and one document at the end has the observation, its changes, and whether they
-are kept.`,
+The state before is the checkpoint attempt/ID, also where attempt is killed. A sandbox has
+one attempt at a time; without a command and a flag it is listed. Other actions go on
+meanwhile: where they changed something, it is not discarded without --force, which takes
+that back too. What cannot be restored is named on standard error with the reason. With
+-o json or yaml nothing is asked, and one document at the end has the observation, its
+changes, and whether they are kept.`,
 		Example: `  runtimectl attempt build -- ./migrate.sh
   runtimectl attempt --keep-if-succeeds build -- sh -c 'go fix . && go test .'
   runtimectl attempt --discard build`,
@@ -45,7 +46,7 @@ are kept.`,
 	c.Flags().BoolVar(&a.ifSucceeds, "keep-if-succeeds", false, "keep what changed if the exit code is 0, and discard it otherwise")
 	c.Flags().BoolVar(&a.keep, "keep", false, "keep the effects of the open attempt")
 	c.Flags().BoolVar(&a.discard, "discard", false, "discard the effects of the open attempt")
-	c.Flags().BoolVar(&a.force, "force", false, "discard also while other actions run")
+	c.Flags().BoolVar(&a.force, "force", false, "discard also what other actions changed, and while they run")
 	opts.addTimeout(c)
 	opts.addPlace(c)
 	a.format = output.AddFormat(c, "text", "json", "yaml")
@@ -122,7 +123,7 @@ func (a *attempt) open(ctx context.Context) error {
 	case len(list) == 0:
 		return &command.ExitError{Code: command.ExitNotFound, Why: "no attempt is open"}
 	}
-	restored, err := a.end(ctx, list[0].Attempt, a.keep)
+	restored, err := a.end(ctx, list[len(list)-1].Attempt, a.keep)
 	if err != nil {
 		return err
 	}
@@ -143,13 +144,18 @@ func (a *attempt) tableOr() *output.Format {
 
 func (a *attempt) end(ctx context.Context, id string, keep bool) (api.Restored, error) {
 	if keep {
-		return a.client.KeepAttempt(ctx, id)
+		kept, err := a.client.KeepAttempt(ctx, id)
+		return api.Restored{Changes: kept, Refused: []api.RefusedPath{}}, err
 	}
-	return a.client.DiscardAttempt(ctx, id, a.force)
+	restored, err := a.client.DiscardAttempt(ctx, id, a.force)
+	if errors.Is(err, client.ErrForeign) {
+		err = fmt.Errorf("%w; 'runtimectl attempt --discard --force %s' takes that back too", err, word(a.sandbox))
+	}
+	return restored, err
 }
 
 // attemptList is the output of attempt without a command.
-type attemptList []api.Attempt
+type attemptList []client.Attempt
 
 func (l attemptList) Table() [][]string {
 	rows := [][]string{{"ATTEMPT", "BEFORE", "BEGAN"}}
@@ -179,7 +185,9 @@ func (a *attempt) run(ctx context.Context, s *sandbox.Sandbox, words []string, o
 	o, err := stream.run(ctx, opts.request(stream.id, words, nil))
 	ended := stream.end(ctx, s.Name, opts, o, err)
 	if err != nil {
-		if _, refused := errors.AsType[*client.StatusError](err); !refused {
+		if errors.As(err, new(*client.LeftError)) {
+			a.p.sayLeft(a.sandbox, err)
+		} else if !errors.As(err, new(*client.StatusError)) {
 			a.sayOpen()
 		}
 		return ended
@@ -224,6 +232,7 @@ func (a *attempt) decided(ctx context.Context, info *attemptInfo, keep bool) (*a
 	defer cancel()
 	restored, err := a.end(ctx, info.Attempt, keep)
 	if err != nil {
+		a.sayOpen()
 		return nil, fmt.Errorf("ending the attempt: %w", err)
 	}
 	if info.State = attemptDiscarded; keep {

@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"slices"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,76 +14,70 @@ import (
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
-// attemptAnswer is the stream of a command with an exit code.
-func attemptAnswer(code string) string {
-	return `{"event":"output","seq":1,"stream":"stdout","offset":0,"text":"out\n"}` + "\n" +
-		`{"event":"observation","seq":2,"observation":{"observation":"exec","content":"","extras":{"pid":7,"exit_code":` + code +
-		`,"signal":null,"ended_by":"exit","duration":0.1,"stdout":"out\n","stderr":""}},"attempt":"x"}` + "\n"
-}
-
-const actionFive = `{"n":5,"state":"done","changes":{"exact":true,"counts":{"created":1},"by":[5],"paths":[{"op":"created","path":"a"}]}}`
-
 func TestAttemptCommand(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)
-	f := m.serve(map[string]string{"GET /v1/attempts": `{"attempts":[{"attempt":"x","action":"x","before":"s8","time":"2026-01-02T12:04:05Z"}]}`})
-	f.answer("GET /v1/actions/", actionFive)
-	f.answer("POST /v1/attempts/", restoredJSON("", `{"op":"deleted","path":"a"}`))
-	const changes = "changes of action 5: +1 ~0 -0 >0\n  created  a\n"
+	m.ok("create", "--name", "box")
+	const changes = "changes of action N: +1 ~0 -0 >0\n  created  made\n"
 	const open = "the attempt is open: 'runtimectl attempt --keep box' keeps what changed, 'runtimectl attempt --discard box' takes it back\n"
+	number := regexp.MustCompile(`action \d+`)
+	state := regexp.MustCompile(`\bs\d+`)
 	for _, tt := range []struct {
-		args, exit     string
+		line           string // $ is a command that makes a file and ends with 0, # one that ends with 3
 		code           int
 		stdout, stderr string
-		end            string // of the attempt
+		made           bool // the file is there after it
 	}{
-		{"attempt box -- true", "0", 0, "out\n", changes + open, ""},
-		{"attempt box --keep-if-succeeds -- true", "0", 0, "out\n", changes + "kept\n", "keep"},
-		{"attempt --keep-if-succeeds box -- false", "3", 3, "out\n", changes + "discarded\n", "discard"},
-		{"attempt --keep box", "", 0, "", "", "keep"},
-		{"attempt box --discard", "", 0, "CHANGE    PATH\ndeleted   a\n", "'runtimectl restore box s8' takes this back, as another undo does\n", "discard"},
-		{"attempt box", "", 0, "ATTEMPT   BEFORE   BEGAN\nx         s8       2026-01-02\n", "", ""},
+		{"attempt box -- $", 0, "out\n", changes + open, true},
+		{"attempt box --discard", 0, "CHANGE    PATH\ndeleted   made\n", "'runtimectl restore box sN' takes this back, as another undo does\n", false},
+		{"attempt box --keep", command.ExitNotFound, "", "runtimectl: no attempt is open\n", false},
+		{"attempt --keep-if-succeeds box -- #", 3, "out\n", changes + "discarded\n", false},
+		{"attempt box --keep-if-succeeds -- x", 127, "", "", false},
+		{"attempt box --keep-if-succeeds -- $", 0, "out\n", changes + "kept\n", true},
+		{"exec box -- rm made", 0, "", "", false},
+		{"attempt box -- #", 3, "out\n", changes + open, true},
+		{"exec box -- touch theirs", 0, "", "", true},
+		{"attempt box --discard", 125, "", "runtimectl: the workspace changed while another action ran: action N (exec), after which it was sN; 'runtimectl attempt --discard --force box' takes that back too\n", true},
+		{"attempt box --keep", 0, "", "", true},
 	} {
-		f.answer("POST /v1/attempts", attemptAnswer(tt.exit))
-		f.take("")
-		code, stdout, stderr := m.run(strings.Fields(tt.args)...)
-		if code != tt.code || stdout != tt.stdout || stderr != tt.stderr {
-			t.Errorf("%s: exit code %d, %q, %q", tt.args, code, stdout, stderr)
+		var args []string
+		for _, word := range strings.Fields(tt.line) {
+			switch word {
+			case "$":
+				args = append(args, "sh", "-c", "echo out; touch made")
+			case "#":
+				args = append(args, "sh", "-c", "echo out; touch made; exit 3")
+			default:
+				args = append(args, word)
+			}
 		}
-		asked := f.take("POST /v1/attempts/")
-		if tt.end == "" && len(asked) > 0 || tt.end != "" && (len(asked) != 1 || !strings.HasSuffix(asked[0], "/"+tt.end)) {
-			t.Errorf("%s: asked %q", tt.args, asked)
+		code, stdout, stderr := m.run(args...)
+		stderr = state.ReplaceAllString(number.ReplaceAllString(stderr, "action N"), "sN")
+		if code != tt.code || stdout != tt.stdout || stderr != tt.stderr && tt.code != 127 {
+			t.Errorf("%s: exit code %d, %q, %q", tt.line, code, stdout, stderr)
+		}
+		if code, _, _ := m.run("exec", "box", "test", "-e", "made"); (code == 0) != tt.made {
+			t.Errorf("%s: the file is there: %t", tt.line, code == 0)
 		}
 	}
-	f.answer("POST /v1/attempts", attemptAnswer("3"))
+	m.ok("exec", "box", "rm", "made")
 	var info struct {
 		Attempt, State    string
 		Observation       api.ExecObservation
 		Changes, Restored *api.Changes
 	}
-	code, stdout, stderr := m.run("attempt", "-o", "json", "--keep-if-succeeds", "box", "--", "false")
+	code, stdout, stderr := m.run("attempt", "-o", "json", "--keep-if-succeeds", "box", "--", "sh", "-c", "touch made; exit 3")
 	if err := json.Unmarshal([]byte(stdout), &info); err != nil || code != 3 || stderr != "" || info.State != attemptDiscarded ||
-		info.Changes.Counts.Created != 1 || info.Restored.Before != "s8" || info.Attempt == "" {
+		info.Changes.Counts.Created != 1 || info.Restored.Counts.Deleted != 1 || info.Attempt == "" {
 		t.Errorf("exit code %d, %q, %q, %v", code, stdout, stderr, err)
 	}
-
-	f.answer("POST /v1/attempts/", restoredJSON(`{"path":"d","why":"x"}`))
-	code, _, stderr = m.run("attempt", "--keep-if-succeeds", "box", "--", "false")
-	if want := changes + "discarded\nrefused: d: x\nruntimectl: 1 path could not be restored\n"; code != 3 || stderr != want {
-		t.Errorf("refused: exit code %d, %q", code, stderr)
-	}
-	f.answer("POST /v1/attempts", "409 the attempt x is open")
-	if code, _, stderr := m.run("attempt", "box", "--", "true"); code != 125 || !strings.HasSuffix(stderr, ": the attempt x is open\n") {
+	m.ok("attempt", "box", "--", "touch", "made")
+	if code, _, stderr := m.run("attempt", "box", "--", "true"); code != 125 || !regexp.MustCompile(`the attempt \S+ is open, which began at \S+; the checkpoint attempt/`).MatchString(stderr) ||
+		!strings.Contains(stderr, "'runtimectl attempt --discard box' takes it back\n") {
 		t.Errorf("another one: exit code %d, %q", code, stderr)
 	}
-	f.answer("GET /v1/actions/", `{"n":5,"state":"done","outcome":"not_started"}`)
-	f.answer("POST /v1/attempts", `{"event":"observation","seq":1,"observation":{"observation":"exec","content":"x: not found","extras":{"pid":null,"exit_code":127}}}`+"\n")
-	if code, _, stderr := m.run("attempt", "--keep-if-succeeds", "box", "--", "x"); code != 127 || strings.Contains(stderr, "not known") {
-		t.Errorf("not started: exit code %d, %q", code, stderr)
-	}
-	f.answer("GET /v1/attempts", `{"attempts":[]}`)
-	if code, _, stderr := m.run("attempt", "box", "--keep"); code != 3 || stderr != "runtimectl: no attempt is open\n" {
-		t.Errorf("none: exit code %d, %q", code, stderr)
+	if got := m.ok("attempt", "box"); !regexp.MustCompile(`^ATTEMPT +BEFORE +BEGAN\n\S+ +s\d+ +\S+\n$`).MatchString(got) {
+		t.Errorf("got %q", got)
 	}
 	for _, line := range []string{
 		"attempt box true", "attempt box --", "attempt --keep --discard box", "attempt --keep box -- true", "attempt --keep-if-succeeds box", "attempt box -e 1=2 -- true",
@@ -96,7 +92,7 @@ func TestAttemptCommand(t *testing.T) {
 func TestAttemptInterrupted(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)
-	m.ok("create", "--name", "box")
+	made := filepath.Join(m.dir, "local", strings.TrimSpace(m.ok("create", "--name", "box")), "work", "made")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	attempt := make(chan ending, 1)
@@ -105,14 +101,14 @@ func TestAttemptInterrupted(t *testing.T) {
 		attempt <- ending{code, stdout, stderr}
 	}()
 	testhelp.Eventually(t, func() bool {
-		code, _, _ := m.run("exec", "box", "test", "-s", "made")
-		return code == 0
+		data, err := os.ReadFile(made)
+		return err == nil && len(data) > 0
 	}, "the command wrote no file")
 	cancel()
 	if got := <-attempt; got.code != command.ExitInterrupted || !strings.Contains(got.stderr, "  created  made\n") || !strings.Contains(got.stderr, "discarded\n") {
 		t.Errorf("got %+v", got)
 	}
-	if code, _, _ := m.run("exec", "box", "test", "-e", "made"); code != 1 {
+	if _, err := os.Stat(made); err == nil {
 		t.Error("the file is there")
 	}
 }
@@ -121,22 +117,23 @@ func TestAttemptInterrupted(t *testing.T) {
 func TestAttemptOnTerminal(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)
-	f := m.serve(map[string]string{"POST /v1/attempts": attemptAnswer("1")})
-	f.answer("GET /v1/actions/", actionFive)
-	f.answer("POST /v1/attempts/", restoredJSON(""))
-	for answer, want := range map[string]string{"x\nk\n": "keep", "D\n": "discard", "\x04": "", "\x03": ""} {
-		f.take("")
-		y := m.onTerminal("attempt", "box", "--", "false")
-		y.shows("created  a")
+	m.ok("create", "--name", "box")
+	for answer, made := range map[string]bool{"x\nk\n": true, "D\n": false, "\x04": true, "\x03": true} {
+		y := m.onTerminal("attempt", "box", "--", "sh", "-c", "touch made; exit 1")
+		y.shows("created  made")
 		y.shows("[k]eep or [d]iscard")
 		y.types(answer)
-		if want == "" {
+		open := len(answer) == 1
+		if open {
 			y.shows("the attempt is open: ")
 		}
 		y.ends(1)
-		asked := f.take("POST /v1/attempts/")
-		if ended := slices.ContainsFunc(asked, func(line string) bool { return want != "" && strings.HasSuffix(line, "/"+want) }); ended != (want != "") || len(asked) > 1 {
-			t.Errorf("%q: asked %q", answer, asked)
+		if code, _, _ := m.run("exec", "box", "test", "-e", "made"); (code == 0) != made {
+			t.Errorf("%q: the file is there: %t", answer, code == 0)
 		}
+		if code, _, _ := m.run("attempt", "--keep", "box"); (code == 0) != open {
+			t.Errorf("%q: open: %t", answer, code == 0)
+		}
+		m.ok("exec", "box", "rm", "-f", "made")
 	}
 }

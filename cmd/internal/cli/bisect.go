@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,8 +17,7 @@ import (
 )
 
 func (p *program) bisect() *cobra.Command {
-	var request api.BisectRequest
-	var timeout time.Duration
+	var request client.BisectRequest
 	c := &cobra.Command{
 		Use:   "bisect [flags] SANDBOX -- COMMAND [ARGUMENT...]",
 		Short: "Find the action that broke something",
@@ -31,14 +29,17 @@ States are named as for 'restore'. For 64 actions it takes 6 tests.
 
 It prints the first bad action, its command and its changes, and each test on standard
 error. At the end the workspace is what it was before, also after Ctrl-C or an error;
-what the tests write is taken back. Other actions wait meanwhile.`,
+what the tests write is taken back. The tests are actions as any other, and no other
+client should use the sandbox meanwhile: where one changes something, bisect stops, and
+leaves the workspace as it is. Then, and where it is killed, the state before is kept as
+the checkpoint before-bisect-TIME, to which 'restore' goes back.`,
 		Example: `  runtimectl bisect --good before-refactoring --bad 41 build -- go test ./...
   runtimectl bisect --good s3 --bad s60 build -- sh -c 'make && ./check.sh'`,
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	c.Flags().StringVar((*string)(&request.Good), "good", "", "a `STATE` in which the command succeeds")
 	c.Flags().StringVar((*string)(&request.Bad), "bad", "", "a later `STATE` in which it fails")
-	command.AddDuration(c.Flags(), &timeout, "timeout", "", 0, "how long a test may take, such as 90s (default: 10m)")
+	command.AddDuration(c.Flags(), &request.Timeout, "timeout", "", 0, "how long a test may take, such as 90s (default: 10m)")
 	for _, name := range []string{"good", "bad"} {
 		_ = c.MarkFlagRequired(name)
 		_ = c.RegisterFlagCompletionFunc(name, p.CompleteCheckpoints) // the flag is there
@@ -52,9 +53,9 @@ what the tests write is taken back. Other actions wait meanwhile.`,
 		if err != nil {
 			return command.Usage(cmd, err)
 		}
-		request.Command, request.Timeout = (&execFlags{}).line(words), timeout.Seconds()
+		request.Command = (&execFlags{}).line(words)
 		return p.WithClient(cmd.Context(), ref, func(c *client.Client) error {
-			found, err := p.findCulprit(cmd.Context(), c, request)
+			found, err := p.findCulprit(cmd.Context(), c, ref, request)
 			if err != nil {
 				return err
 			}
@@ -68,15 +69,15 @@ what the tests write is taken back. Other actions wait meanwhile.`,
 }
 
 // findCulprit carries out a bisect, and says on standard error how each test ended.
-func (p *program) findCulprit(ctx context.Context, c *client.Client, request api.BisectRequest) (*culprit, error) {
+func (p *program) findCulprit(ctx context.Context, c *client.Client, sandbox string, request client.BisectRequest) (*culprit, error) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(p.Stderr, format+"\n", args...) }
 	progress := p.Progress()
 	defer progress.End()
-	last, err := c.Bisect(ctx, request, func(e api.BisectEvent) error {
+	last, err := c.Bisect(ctx, request, func(e client.BisectEvent) error {
 		switch e.Event {
-		case api.BisectTesting:
+		case client.BisectTesting:
 			progress.Say("testing %s, about %s to come", stateText(e), count(e.Left, "more test", "more tests"))
-		case api.BisectTested:
+		case client.BisectTested:
 			progress.End()
 			code := ""
 			if e.ExitCode != nil {
@@ -87,9 +88,12 @@ func (p *program) findCulprit(ctx context.Context, c *client.Client, request api
 		return nil
 	})
 	progress.End()
+	p.sayLeft(sandbox, err)
 	switch {
+	case ctx.Err() != nil && errors.As(err, new(*client.LeftError)):
+		return nil, withError(&command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}, err)
 	case ctx.Err() != nil:
-		return nil, &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the workspace becomes what it was before"}
+		return nil, &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the workspace is what it was before"}
 	case errors.Is(err, client.ErrBisect):
 		p.printTail(last.Output)
 		return nil, err
@@ -113,6 +117,19 @@ func (p *program) findCulprit(ctx context.Context, c *client.Client, request api
 	return found, nil
 }
 
+// sayLeft says how to go back to the state before a loop that did not end.
+func (p *program) sayLeft(sandbox string, err error) {
+	left, ok := errors.AsType[*client.LeftError](err)
+	if !ok {
+		return
+	}
+	if id, ok := strings.CutPrefix(left.Checkpoint, "attempt/"); ok {
+		_, _ = fmt.Fprintf(p.Stderr, "'runtimectl attempt --keep %[1]s' keeps what changed since %[2]s, 'runtimectl attempt --discard %[1]s' takes it back\n", word(sandbox), output.Clean(id))
+		return
+	}
+	_, _ = fmt.Fprintf(p.Stderr, "'runtimectl restore %[1]s %[2]s' goes back, and 'runtimectl checkpoint --remove %[2]s %[1]s' forgets it\n", word(sandbox), word(left.Checkpoint))
+}
+
 // tailLines is how much of a test's output is shown.
 const tailLines = 20
 
@@ -126,7 +143,7 @@ func (p *program) printTail(text string) {
 	}
 }
 
-func stateText(e api.BisectEvent) string {
+func stateText(e client.BisectEvent) string {
 	text := output.Clean(e.State)
 	if e.N > 0 {
 		text += fmt.Sprintf(", after action %d", e.N)
@@ -135,7 +152,7 @@ func stateText(e api.BisectEvent) string {
 }
 
 // entryOf returns the entry of the log for the first bad state.
-func entryOf(ctx context.Context, c *client.Client, e api.BisectEvent) (api.ChangeEntry, error) {
+func entryOf(ctx context.Context, c *client.Client, e client.BisectEvent) (api.ChangeEntry, error) {
 	list, err := c.ChangeLog(ctx, 0)
 	for _, entry := range list {
 		if entry.After == e.State {
@@ -172,7 +189,7 @@ func actionOf(ctx context.Context, c *client.Client, n uint64) (*api.RecordedAct
 
 // culprit is the result of a bisect, with the record of the first bad action.
 type culprit struct {
-	api.BisectEvent
+	client.BisectEvent
 
 	Action  *api.RecordedAction `json:"action,omitempty"`
 	Changes *api.Changes        `json:"changes,omitempty"`

@@ -99,7 +99,7 @@ func TestHostileServer(t *testing.T) {
 		case "/v1/actions/x/events":
 			event := marshal(map[string]any{"event": "observation", "observation": observation})
 			_, _ = fmt.Fprintf(w, "HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%s\n%s", len(event)+1, event, attack)
-		case "/v1/restore", "/v1/attempts/" + attack + "/discard", "/v1/changes":
+		case "/v1/restore", "/v1/changes":
 			path := map[string]any{"op": "created", "path": attack, "from": attack, "diff": attack, "lines": []int{1, 1}}
 			respond(w, 200, map[string]any{
 				"before": attack, "why": attack, "paths": []any{path, map[string]any{"op": attack, "path": attack}}, "ignored": map[string]int{attack: 1},
@@ -110,21 +110,11 @@ func TestHostileServer(t *testing.T) {
 		case "/v1/checkpoints":
 			point := map[string]any{"name": attack, "state": attack, "missing": 1, "missing_paths": []string{attack}}
 			if r.Method == http.MethodGet {
-				respond(w, 200, map[string]any{"checkpoints": []any{point}})
+				open := map[string]any{"name": "attempt/" + attack, "state": attack, "expires": "9001-01-01T00:00:00Z"}
+				respond(w, 200, map[string]any{"checkpoints": []any{point, open}})
 				return
 			}
 			respond(w, 200, point)
-		case "/v1/attempts":
-			if r.Method == http.MethodGet {
-				respond(w, 200, map[string]any{"attempts": []any{map[string]any{"attempt": attack, "before": attack}}})
-				return
-			}
-			event := marshal(map[string]any{"event": "observation", "observation": observation})
-			_, _ = fmt.Fprintf(w, "HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%s\n%s", len(event)+1, event, attack)
-		case "/v1/bisect":
-			event := marshal(map[string]any{"event": "tested", "state": attack, "verdict": attack, "output": attack, "skipped": []string{attack}})
-			end := marshal(map[string]any{"event": "result", "state": attack, "skipped": []string{attack}, "detail": attack})
-			_, _ = fmt.Fprintf(w, "HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%s\n%s\n%s", len(event)+len(end)+2, event, end, attack)
 		case "/v1/actions/x":
 			respond(w, 200, recorded)
 		default:
