@@ -73,12 +73,18 @@ func (s *Server) makeCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusCreated, checkpoint)
 }
 
-func (s *Server) listCheckpoints(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) listCheckpoints(w http.ResponseWriter, r *http.Request) error {
+	if err := s.actions.Known(r.Context()); err != nil { // those of an earlier server are read with the first state
+		return err
+	}
 	return writeJSON(w, http.StatusOK, api.Checkpoints{Checkpoints: s.actions.Checkpoints()})
 }
 
 func (s *Server) removeCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	name, err := pathValue(r, "name")
+	if err == nil {
+		err = s.actions.Known(r.Context())
+	}
 	if err == nil {
 		err = s.actions.RemoveCheckpoint(name)
 	}
