@@ -21,6 +21,10 @@ var dirPath = param{
 	about: "The directory to look in, absolute or relative to the shell's directory, which it is when left out.",
 }
 
+// waitForPrevious orders the calls of one answer, which Gemini CLI adds to the schema of each of its tools: the controller
+// does that.
+var waitForPrevious = param{name: "wait_for_previous", kind: flag, hidden: true}
+
 // gemini are the tools of Gemini CLI, those of older versions included.
 var gemini = []tool{
 	{

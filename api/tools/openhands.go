@@ -220,11 +220,11 @@ func anyDepth(pattern string) string {
 // summary is a description of the call, which the agent SDK adds to the schema of each of its tools; it is dropped.
 var summary = param{name: "summary", kind: text, hidden: true}
 
-// withSummary returns tools that take a summary, too.
-func withSummary(tools []tool) []tool {
+// with returns tools that take more arguments.
+func with(tools []tool, more ...param) []tool {
 	tools = slices.Clone(tools)
 	for i := range tools {
-		tools[i].params = append(slices.Clip(tools[i].params), summary)
+		tools[i].params = append(slices.Clip(tools[i].params), more...)
 	}
 	return tools
 }

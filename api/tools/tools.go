@@ -97,8 +97,8 @@ func Known(dialect string) bool {
 var dialects = sync.OnceValue(func() map[string][]tool {
 	return map[string][]tool{
 		Default:                        slices.Concat(openHands, workspaceTools),
-		string(api.DialectOpenHandsV1): withSummary(slices.Concat(openHandsV1, workspaceTools)),
-		string(api.DialectGemini):      withSummary(slices.Concat(gemini, backgroundTools, workspaceTools)), // of which the agent SDK has some
+		string(api.DialectOpenHandsV1): with(slices.Concat(openHandsV1, workspaceTools), summary),
+		string(api.DialectGemini):      with(slices.Concat(gemini, backgroundTools, workspaceTools), summary, waitForPrevious), // of which the agent SDK has some
 		string(api.DialectStrands):     slices.Concat(strands, workspaceTools),
 		string(api.DialectAnthropic):   slices.Concat(anthropic, workspaceTools),
 		string(api.DialectToolset):     slices.Concat(toolset, workspaceTools),

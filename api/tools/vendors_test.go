@@ -173,6 +173,9 @@ var decided = []struct {
 // oneSwitch is why a property that is about .geminiignore alone has no effect.
 const oneSwitch = "the files with what to ignore are followed or not, all of them: respect_git_ignore and no_ignore say so"
 
+// ordering is what Gemini CLI adds to each of its tools.
+const ordering = "wait_for_previous"
+
 // editor has the properties of the editors with commands, and others.
 func editor(more ...string) map[string]meaning {
 	known := map[string]meaning{
@@ -244,6 +247,9 @@ func TestVendors(t *testing.T) {
 			}
 			for _, property := range v.Tools[tool] {
 				m, ok := d.properties[property]
+				if property == ordering {
+					m, ok = meaning{value: `true`, why: "the controller's: it orders the calls of an answer"}, true
+				}
 				if !ok {
 					t.Errorf("%s: nobody decided about %s of %s", v.Vendor, property, tool)
 					continue
