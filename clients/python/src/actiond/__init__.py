@@ -11,7 +11,7 @@ Without a Docker engine, local() has the same sandbox as processes of this machi
 
 from ._async import AsyncClient, AsyncSandbox, async_docker, async_local
 from ._errors import (
-    ActiondError, Busy, Cut, ExecFailed, Failed, Forbidden, Gone, Incomplete, IsDirectory, Malformed, NotDirectory, NotFound,
+    ActiondError, Busy, Cut, ExecFailed, Failed, Forbidden, Foreign, Gone, Incomplete, IsDirectory, Left, Malformed, NotDirectory, NotFound,
     NotRun, Refused, SandboxEnded, TooLarge, Unknown, Unreachable,
 )
 from ._sync import Client, Sandbox, docker, local
@@ -23,7 +23,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ActiondError", "AsyncClient", "AsyncSandbox", "Attempt", "Busy", "Client", "Cut", "Entry", "ExecFailed", "ExecResult", "Failed",
-    "FileInfo", "Forbidden", "Gone", "Incomplete", "IsDirectory", "Malformed", "NotDirectory", "NotFound", "NotRun", "Output", "Page",
+    "FileInfo", "Forbidden", "Foreign", "Gone", "Incomplete", "IsDirectory", "Left", "Malformed", "NotDirectory", "NotFound", "NotRun", "Output", "Page",
     "Port", "Preview", "Record", "Refused", "RunResult", "Sandbox", "SandboxEnded", "SandboxInfo", "ToolResult", "TooLarge", "Unknown",
     "Unreachable", "Waiting", "async_docker", "async_local", "docker", "local",
 ]

@@ -9,19 +9,20 @@ import re
 import shlex
 import ssl
 import tempfile
+import time
 import uuid
 import warnings
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import (
-    Any, AsyncIterator, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union,
+    Any, AsyncIterator, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Type, Union,
 )
 from urllib.parse import quote, urlencode
 
 from . import _archive, _io_async as _io, _launch
 from ._address import header_value, parse
 from ._errors import (
-    ActiondError, Broken, ExecFailed, Failed, IsDirectory, Malformed, NotFound, NotRun, Refused, SandboxEnded, TooLarge,
+    ActiondError, Broken, ExecFailed, Failed, Foreign, Gone, IsDirectory, Left, Malformed, NotFound, NotRun, Refused, SandboxEnded, TooLarge,
     Unknown, refused,
 )
 from ._http_async import SILENCE, Body, Http, Pool, Tries, decode, encode, repeat
@@ -39,6 +40,10 @@ LINES = "application/x-ndjson"
 Observation = Dict[str, Any]
 StrPath = Union[str, "os.PathLike[str]"]
 Bytes = Union[bytes, bytearray, memoryview]
+
+
+_ATTEMPT, _BISECT = "attempt/", "before-bisect-"  # names of checkpoints begin so
+_DAY = 24 * 3600  # how long the checkpoint of an attempt or a bisect goes last, and keeps the next one from beginning
 
 
 class AsyncSandbox:
@@ -626,13 +631,21 @@ class AsyncSandbox:
                       action_id: Optional[str] = None) -> Attempt:
         """Carry out an action as `act` does whose effects `keep` or `discard` then decides, with the id of the result.
 
-        After an exception the attempt may be open: see `attempts`. Refused with status 409: another one is.
+        The state before is the checkpoint attempt/ID: after an exception, or where this program is killed, the attempt may be open, see
+        `attempts`. Left: another attempt or a bisect is open.
         """
         key = _identity(action_id)
-        body = _body(action, args, session, wait)
+        name = _ATTEMPT + key
+        points = await self.checkpoints()
+        sent = any(p.get("name") == name for p in points)
+        if not sent:
+            _goes_on(points, _ATTEMPT, _BISECT)
+            await self.checkpoint(name, wait_seconds=10, expires_seconds=_DAY)
         try:
-            o = _checked(await self._result("POST", "/v1/attempts", body, key), key)
-        except (ActiondError, GeneratorExit):
+            o = _checked(await self._result("POST", "/v1/actions", _body(action, args, session, wait), key), key)
+        except (ActiondError, GeneratorExit) as e:
+            if isinstance(e, Refused) and 400 <= e.status < 500 and not sent:
+                await self.remove_checkpoint(name)
             raise
         except BaseException:
             await self._abandon(key)
@@ -641,43 +654,140 @@ class AsyncSandbox:
         return Attempt(key, o, pick(record, "changes", dict))
 
     async def attempts(self) -> List[Dict[str, Any]]:
-        """Return the open attempts, one at most; their ids are in `attempt`."""
-        return pick(await self._http.tell("GET", "/v1/attempts"), "attempts", list)
+        """Return the open attempts, the oldest first: the id is in `attempt`, the state before in `before`, and the begin in `time`."""
+        return [{"attempt": p["name"][len(_ATTEMPT):], "before": pick(p, "state", str), "time": pick(p, "time", str)}
+                for p in await self.checkpoints() if pick(p, "name", str).startswith(_ATTEMPT)]
 
     async def keep(self, attempt: str) -> Dict[str, Any]:
         """End an attempt and keep its effects, which are returned. NotFound: it is not open."""
-        return await self._http.tell("POST", f"/v1/attempts/{quote(attempt, safe='')}/keep", tries=1, most=64 * MiB)
+        changed = await self.changes(_ATTEMPT + attempt)
+        await self.remove_checkpoint(_ATTEMPT + attempt)
+        return changed
 
     async def discard(self, attempt: str, *, force: bool = False) -> Dict[str, Any]:
-        """End an attempt and take back all that changed since its begin, as `restore` does. NotFound: it is not open."""
-        path = f"/v1/attempts/{quote(attempt, safe='')}/discard{_query(force='true' if force else None)}"
-        return await self._http.tell("POST", path, tries=1, most=64 * MiB, silence=LONG)
+        """End an attempt and take back all that changed since its begin, as `restore` does. NotFound: it is not open.
+
+        Foreign: other actions, uploads or restores changed something since, and nothing was done. `force` takes that back too, also
+        while actions run.
+        """
+        before = [a["before"] for a in await self.attempts() if a["attempt"] == attempt]
+        if not before:
+            raise NotFound(404, f"there is no open attempt {attempt!r}")
+        if not force:
+            try:
+                record = await self._http.tell("GET", f"/v1/actions/{quote(attempt, safe='')}?wait=0", most=64 * MiB)
+            except NotFound:
+                record = {}
+            await self._only_own(before[0], {pick(record, "n", int)}, set())
+        done = await self.restore(_ATTEMPT + attempt, force=force)
+        await self.remove_checkpoint(_ATTEMPT + attempt)
+        return done
+
+    async def _entries(self, state: str) -> List[Dict[str, Any]]:
+        """Return the entries of the log after a state, the newest first."""
+        entries: List[Dict[str, Any]] = []
+        before = 0
+        while True:
+            page = await self._http.tell("GET", f"/v1/changes/log{_query(limit=1000, before=before or None)}", most=64 * MiB)
+            for e in pick(page, "entries", list):
+                if _number(pick(e, "after", str)) <= _number(state):
+                    return entries
+                entries.append(e)
+            following = pick(page, "next", int)
+            if not following or before and following >= before:
+                return entries
+            before = following
+
+    async def _only_own(self, state: str, actions: Set[int], after: Set[str]) -> None:
+        """Raise Foreign if the log has an action, upload or restore after a state that is not one of these."""
+        for e in await self._entries(state):
+            n, cause, ended = e.get("n"), pick(e, "cause", str), pick(e, "after", str)
+            if n is not None and n not in actions or cause == "upload" or cause == "restore" and ended not in after:
+                what = f"action {n}" if n is not None else cause
+                raise Foreign(f"the workspace changed while another action ran: {what}, after which it was {ended}")
 
     async def bisect(self, good: Union[str, int], bad: Union[str, int], command: Union[str, Sequence[str]], *,
-                     timeout: Optional[float] = None) -> AsyncIterator[Dict[str, Any]]:
-        """Find the action that broke something: yield the events as the API describes them, "result" at the end.
+                     timeout: float = 600) -> AsyncIterator[Dict[str, Any]]:
+        """Find the action that broke something: yield an event "testing" and "tested" for each test, and "result" at the end.
 
-        `command` is a line for /bin/sh, or words: exit code 0 is good, 125 cannot be tested, others are bad. A test may take
-        `timeout` seconds, by default 600. Leaving the iteration ends the bisect; the present is restored in any case.
+        `command` is a line for /bin/sh, or words: exit code 0 is good, 125 cannot be tested, others are bad. A test may take `timeout`
+        seconds. The tests are actions as any other. The present is restored at the end, also where the iteration is closed.
 
-        Failed: a test could not be carried out. Cut: the connection broke, which ended the bisect.
+        Failed: a test could not be carried out. Foreign: another client changed something, and the workspace is left as it is. Left: an
+        earlier bisect did not end. In both cases, and where this program is killed, the present of before is the checkpoint
+        before-bisect-TIME, which the message names.
         """
-        line = command if isinstance(command, str) else shlex.join(command)
-        asked: Dict[str, Any] = {"good": str(good), "bad": str(bad), "command": line, **({"timeout": timeout} if timeout else {})}
-        headers = {"Accept": LINES}
+        _goes_on(await self.checkpoints(), _BISECT)
+        ends = await self.changes(str(good), str(bad))
+        first, last = pick(ends, "before", str), pick(ends, "after", str)
+        if not 0 < _number(first) < _number(last):
+            raise ValueError(f"the good state must be before the bad one, and {first} is not before {last}")
+        found: Dict[str, int] = {last: 0}
+        for e in await self._entries(first):
+            if _number(pick(e, "after", str)) <= _number(last):
+                found[e["after"]] = max(found.get(e["after"], 0), e.get("n") or 0)
+        states = sorted(found, key=_number)
+        name = _BISECT + time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        present = pick(await self.checkpoint(name, verify=True, expires_seconds=_DAY + len(states).bit_length() * timeout), "state", str)
+        actions: Set[int] = set()
+        after: Set[str] = set()
+        skipped: Set[int] = set()
+        low, high, tests, moved, stays = -1, len(states) - 1, 0, False, False
         try:
-            async with await self._http.ask("POST", "/v1/bisect", body=encode(asked), kind="application/json", headers=headers) as answer:
-                answer.paced = False
-                name = ""
-                while name != "result":
-                    event = decode(await answer.line(16 * MiB))
-                    name = pick(event, "event", str)
-                    if name == "error":
-                        raise Failed(pick(event, "detail", str))
-                    if name in ("testing", "tested", "result"):
-                        yield event
-        except ActiondError as e:
-            await Tries("", "bisect", 1).again(e)
+            while True:
+                middle = low + (high - low) // 2
+                left = [i for i in range(low + 1, high) if i not in skipped]
+                if not left:
+                    break
+                i = min(left, key=lambda i: abs(i - middle))
+                event: Dict[str, Any] = {"state": states[i], "n": found[states[i]], "left": (high - low - 1).bit_length()}
+                await self._only_own(present, actions, after)
+                try:
+                    would = await self.restore(states[i], dry_run=True)
+                except (NotFound, Gone):
+                    skipped.add(i)
+                    continue
+                if would.get("lost"):
+                    written = {_name(p) for p in pick(await self.changes(present, pick(would, "before", str)), "paths", list)}
+                    lost = [p for p in map(_name, would["lost"]) if p not in written]
+                    if lost:
+                        raise Failed(f"restoring {states[i]} would lose {lost[0]!r}, whose content is not kept")
+                yield {"event": "testing", **event}
+                after.add(pick(await self.restore(states[i]), "after", str))
+                moved, tests, key = True, tests + 1, _identity(None)
+                try:
+                    ended = await self.exec(command, timeout=timeout, action_id=key)
+                finally:  # one that was cancelled has ended after it
+                    record = await self._http.tell("GET", f"/v1/actions/{quote(key, safe='')}?wait=10", most=64 * MiB)
+                    actions.add(pick(record, "n", int))
+                code, output = ended.returncode, ended.output[-4096:]
+                if ended.timed_out or code in (None, 126, 127):
+                    why = f"took longer than {timeout} seconds" if ended.timed_out else f"cannot be run (exit code {code})"
+                    raise Failed(f"the command {why} in {states[i]}; its output ends with: {output}")
+                verdict = {0: "good", 125: "skip"}.get(code or 0, "bad")
+                if verdict == "skip":
+                    skipped.add(i)
+                low, high = i if verdict == "good" else low, i if verdict == "bad" else high
+                yield {"event": "tested", **event, "verdict": verdict, "exit_code": code, "output": output}
+        except Foreign as e:
+            stays = moved
+            raise Foreign(f"{e}; the workspace is left as it is, and the checkpoint {name} has the state before") if moved else e
+        finally:
+            if not stays:
+                await self._go_back(name, present, actions, after, moved)
+        yield {"event": "result", "state": states[high], "n": found[states[high]], "tests": tests, "skipped": states[low + 1:high]}
+
+    async def _go_back(self, name: str, present: str, actions: Set[int], after: Set[str], moved: bool) -> None:
+        """Restore the present of a bisect, and remove its checkpoint."""
+        if moved:
+            try:
+                await self._only_own(present, actions, after)
+                done = await self.restore(name)
+                if done.get("refused"):
+                    raise Failed(f"{_name(done['refused'][0])!r} could not be restored")
+            except ActiondError as e:
+                raise Left(f"restoring the present: {e}; the checkpoint {name} has it") from e
+        await self.remove_checkpoint(name)
 
     # Tools of models, sessions, ports and the server.
 
@@ -906,6 +1016,27 @@ async def async_docker(*flags: str, runtimectl: str = "") -> AsyncClient:
     client = AsyncClient(child.url, child.key)
     client._child = child
     return client
+
+
+def _goes_on(points: List[Dict[str, Any]], *prefixes: str) -> None:
+    """Raise Left if a checkpoint is of an attempt or a bisect that did not end."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+    for p in points:
+        name = pick(p, "name", str)
+        if name.startswith(prefixes) and pick(p, "expires", str) > now:
+            raise Left(f"an attempt or a bisect is open, which began at {pick(p, 'time', str)}; the checkpoint {name} has the state before")
+
+
+def _number(state: str) -> int:
+    """Return the number of a state such as s16, 0 if it is none."""
+    return int(state[1:]) if re.fullmatch("s[0-9]{1,19}", state) else 0
+
+
+def _name(path: Any) -> str:
+    """Return the path of a change, of a refusal, or in a list."""
+    if isinstance(path, dict):
+        return path.get("path") or path.get("path_base64") or path.get("base64") or ""
+    return str(path)
 
 
 def _identity(key: Optional[str]) -> str:

@@ -77,6 +77,20 @@ class NotRun(ActiondError):
         return f"the action did not run ({one_line(self.state)}): {one_line(self.detail)}"
 
 
+class Foreign(ActiondError):
+    """The workspace changed in the middle of an attempt or a bisect while an action, upload or restore of another client ran."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
+
+class Left(ActiondError):
+    """An attempt or a bisect did not end or could not end; the message names the checkpoint that has the state before."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
+
 class Failed(ActiondError):
     """An action ended with an error and has no other result, such as an edit whose text is not there.
 
