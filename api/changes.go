@@ -342,9 +342,6 @@ type ChangesStore struct {
 	Pending int64 `json:"pending"`
 	// Evicted is how many states went because there was no room for their contents.
 	Evicted int64 `json:"evicted"`
-	// LargeBytes is the size of the files above 10 MiB that are kept, LargeBound its bound: 0 where the file system cannot clone them.
-	LargeBytes int64 `json:"large_bytes"`
-	LargeBound int64 `json:"large_bound"`
 }
 
 // Baseline is the state of the workspace to which the first changes are compared.

@@ -140,14 +140,11 @@ func (w *Workspace) Info() api.ChangesInfo {
 	}
 	if contents, err := w.deps.contents(); err == nil {
 		stats := contents.Stats()
-		info.Store = &api.ChangesStore{Bytes: stats.Bytes, Bound: stats.Bound, LargeBytes: stats.CloneBytes, LargeBound: stats.CloneBound}
+		info.Store = &api.ChangesStore{Bytes: stats.Bytes, Bound: stats.Bound}
 	}
 	if t := w.tracker.Load(); t != nil && info.Store != nil {
 		p := t.Keeping()
 		info.Store.Pending, info.Store.Evicted = p.AllFiles-p.Files, w.states.Evicted()
-		if !t.Clones() {
-			info.Store.LargeBound = 0
-		}
 	}
 	return info
 }

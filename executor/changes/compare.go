@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/actiond/actiond/executor/internal/store"
 )
 
 // Op is the kind of a change.
@@ -275,10 +273,10 @@ func otherContent(a, b *node) (other, known bool) {
 	return false, a.attr.ctime == b.attr.ctime && !a.racy
 }
 
-// sameHash reports whether two files have the same hash, if both have one and it tells.
+// sameHash reports whether two files have the same hash, if both have one.
 func sameHash(a, b *node) (same, known bool) {
 	x, y := a.hash.Load(), b.hash.Load()
-	if x == nil || y == nil || *x != *y && (store.IsClone(*x) || store.IsClone(*y)) {
+	if x == nil || y == nil {
 		return false, false
 	}
 	return *x == *y, true

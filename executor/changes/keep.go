@@ -6,9 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +22,7 @@ const (
 	ContentKept    Content = ""
 	ContentPending Content = "pending" // it is to be kept, and will be lost if the file changes before
 	ContentLost    Content = "lost"    // it was never kept, or no longer is
-	ContentLarge   Content = "large"   // the file is above [Config.MaxFile], and cannot be cloned
+	ContentLarge   Content = "large"   // the file is above [Config.MaxFile]
 )
 
 // Progress is how far [Tracker.KeepContents] has come.
@@ -52,13 +50,10 @@ const (
 	keptFiles   = 200
 )
 
-// errLargeBound says that the large files of the last state alone have no room, so that it helps to forget no other state.
-var errLargeBound = errors.New("the large files have more bytes than their bound")
-
 // KeepContents keeps the contents and extended attributes of all files of the last state, those that git ignores last, until
 // ctx ends. It lets steps in, and takes half of a processor's time unless hurry is set. What changed since that state is
-// left out, as are files that cannot be read. Those above [Config.MaxFile] are kept as clones, where the file system has that and as far
-// as they have room. It fails with [store.ErrFull] where the store has no more room, and with errLargeBound; the state's other contents are kept.
+// left out, as are files above [Config.MaxFile] and those that cannot be read. It fails with [store.ErrFull] where the store
+// has no more room.
 //
 // One call works at a time; a later one waits for its portions.
 func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
@@ -77,20 +72,13 @@ func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
 	p.allBytes.Store(size)
 	p.running.Store(true)
 	defer p.running.Store(false)
-	var full, crowded error
-	fit := sync.OnceValue(t.largeFit)
 	for len(work) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		start := time.Now()
 		rest, err := t.keepPortion(work)
-		switch {
-		case errors.Is(err, store.ErrFull) && work[0].n != nil && t.large(work[0].n) && !fit():
-			crowded = errLargeBound
-		case errors.Is(err, store.ErrFull):
-			full = err
-		case err != nil:
+		if err != nil && !errors.Is(err, store.ErrFull) {
 			return err
 		}
 		for _, w := range work[:len(work)-len(rest)] {
@@ -98,8 +86,8 @@ func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
 			p.bytes.Add(w.size())
 		}
 		work = rest
-		if full != nil {
-			return full
+		if err != nil {
+			return err
 		}
 		if !hurry {
 			if err := channel.Sleep(ctx, time.Since(start)); err != nil {
@@ -107,17 +95,17 @@ func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
 			}
 		}
 	}
-	return crowded
+	return nil
 }
 
-// unkept returns the files of the last state that are to be kept: ignored files after the others, and large files last.
+// unkept returns the files of the last state that are to be kept, ignored files after the others.
 func (t *Tracker) unkept() []arrival {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state == nil {
 		return nil
 	}
-	var first, last, large []arrival
+	var first, last []arrival
 	c := &comparison{b: t.state.root, out: &Changes{}}
 	round := t.cfg.Store.Evictions() + 1
 	var visit func(d *dir, at *place) (complete bool)
@@ -138,12 +126,9 @@ func (t *Tracker) unkept() []arrival {
 				continue
 			}
 			complete = false
-			switch {
-			case t.large(k):
-				large = append(large, arrival{d, k})
-			case c.group(at.at(k)) != "":
+			if c.group(at.at(k)) != "" {
 				last = append(last, arrival{d, k})
-			default:
+			} else {
 				first = append(first, arrival{d, k})
 			}
 		}
@@ -153,7 +138,7 @@ func (t *Tracker) unkept() []arrival {
 		return complete
 	}
 	visit(t.root, &place{dir: true})
-	return slices.Concat(first, last, large)
+	return append(first, last...)
 }
 
 func (w arrival) size() int64 {
@@ -199,7 +184,7 @@ func (t *Tracker) content(n *node, present bool) Content {
 		return ContentKept
 	case hash != nil && t.cfg.Store != nil && t.cfg.Store.Has(*hash):
 		return ContentKept
-	case t.large(n) && !t.clonable(n):
+	case n.attr.size > t.cfg.MaxFile:
 		return ContentLarge
 	case present:
 		return ContentPending
@@ -212,8 +197,7 @@ type taken struct {
 	w            arrival
 	xattrSum     string
 	data, xattrs []byte
-	file         *os.File // a large file, which is to be cloned
-	sure         bool     // the file is known not to have changed meanwhile
+	sure         bool // the file is known not to have changed meanwhile
 }
 
 // keepPortion keeps some files, and returns the others.
@@ -289,11 +273,7 @@ func (t *Tracker) take(w arrival) (k taken, ok bool) {
 		k.xattrSum = more.xattrs
 		k.xattrs = listXattrs("/proc/self/fd/" + strconv.Itoa(fd) + "/" + name)
 	}
-	switch {
-	case w.n == nil || !w.n.regular() || t.content(w.n, true) != ContentPending:
-	case t.large(w.n):
-		k.file, err = t.openLarge(fd, w)
-	default:
+	if w.n != nil && w.n.regular() && t.content(w.n, true) == ContentPending {
 		k.data, err = t.readWhole(fd, name, &w.n.attr)
 	}
 	return k, err == nil
@@ -316,14 +296,6 @@ func (r *reader) readWhole(fd int, name string, a *attr) ([]byte, error) {
 
 // keep stores a content that was read. It fails with [store.ErrFull] or where the store is broken.
 func (t *Tracker) keep(k taken) error {
-	err := t.keepRead(k)
-	if k.file != nil {
-		err = errors.Join(err, t.keepLarge(k))
-	}
-	return err
-}
-
-func (t *Tracker) keepRead(k taken) error {
 	t.reclaiming.RLock() // until the file has its hash, what is stored would be taken for unused
 	defer t.reclaiming.RUnlock()
 	if sum := sha256.Sum256(k.xattrs); k.xattrs != nil && string(sum[:]) == k.xattrSum {

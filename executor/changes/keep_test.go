@@ -17,10 +17,9 @@ import (
 	"github.com/actiond/actiond/executor/internal/store"
 )
 
-// contents is a store that takes no clones, as on most file systems.
 func contents(tb testing.TB, maxBytes int64) *store.Store {
 	tb.Helper()
-	return openStore(tb, store.Config{Dir: filepath.Join(tb.TempDir(), "contents"), MaxBytes: maxBytes, Clone: func(int, int) error { return unix.EOPNOTSUPP }})
+	return openStore(tb, store.Config{Dir: filepath.Join(tb.TempDir(), "contents"), MaxBytes: maxBytes})
 }
 
 func openStore(tb testing.TB, cfg store.Config) *store.Store {

@@ -238,9 +238,6 @@ func (t *Tracker) readContent(d *dir, fd int, n, was *node, now int64) {
 			budget = &t.reread // the attributes do not tell whether it changed
 		}
 		if size > t.cfg.MaxFile || size > *budget {
-			if before != nil && was.attr == n.attr && !n.racy && *before == n.cloneName() {
-				n.hash.Store(before) // a store by a mapping may have changed the content of a racy one
-			}
 			return
 		}
 		*budget -= max(size, leastRead)

@@ -74,13 +74,6 @@ func (t *Tracker) rereadMapped(pids []int) {
 	}
 }
 
-// isMapped reports whether a file may have another content without another time.
-func (t *Tracker) isMapped(m member) bool {
-	_, mapped := t.mapped[m]
-	_, forced := t.forced[m]
-	return mapped || forced
-}
-
 // readMaps adds the files of one process: to t.mapped where they are found by path, otherwise to inos. It returns how many
 // mappings there are, and fails if these are more than most.
 func (t *Tracker) readMaps(pid int, root string, inos map[uint64]struct{}, most int) (n int, err error) {

@@ -62,7 +62,6 @@ type restorer struct {
 	inner     string
 	temps     int
 	written   map[ident]written
-	cloned    bool // large files were made
 
 	lost, unsure, split sample
 }
@@ -255,17 +254,13 @@ func (r *restorer) movedContent(p, t *node) bool {
 		return false
 	}
 	same, known := sameHash(p, t)
-	return same || !known && !r.t.cloned(t) && p.attr.mtime == t.attr.mtime
+	return same || !known && p.attr.mtime == t.attr.mtime
 }
 
 // sameContent reports whether a present file has the content of one of the target, whatever its attributes.
 func (r *restorer) sameContent(p, t *node) bool {
 	if p.attr.kind() != t.attr.kind() {
 		return false
-	}
-	if r.t.cloned(t) { // which is certain, whatever has become of the times
-		same, _ := sameHash(p, t)
-		return same || p.attr == t.attr
 	}
 	other, known := otherContent(p, t)
 	if !known && !other && p.attr.ident == t.attr.ident {

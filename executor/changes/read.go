@@ -204,14 +204,20 @@ func (r *reader) readHash(fd int, name string, a *attr) (*digest, error) {
 	return &sum, nil
 }
 
-// readUnchanged calls read with a regular file that has the attributes a. It fails with errChanged if the file has other
-// attributes before or after, so that no contents are torn.
+// readUnchanged calls read with a regular file that has the attributes a, and to which nothing is being written. It fails
+// with errChanged if the file has other attributes before or after, so that no contents are torn.
 func (r *reader) readUnchanged(fd int, name string, a *attr, read func(f *os.File) error) error {
-	f, err := r.openUnchanged(fd, name, a)
+	f, err := openFile(fd, name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
+	if !r.unchanged(f, a) {
+		return errChanged
+	}
+	if err := awaitWrite(int(f.Fd()), a); err != nil {
+		return err
+	}
 	if err := read(f); err != nil {
 		return err
 	}
@@ -219,21 +225,6 @@ func (r *reader) readUnchanged(fd int, name string, a *attr, read func(f *os.Fil
 		return errChanged
 	}
 	return nil
-}
-
-// openUnchanged opens a regular file that has the attributes a, and to which nothing is being written.
-func (r *reader) openUnchanged(fd int, name string, a *attr) (*os.File, error) {
-	f, err := openFile(fd, name)
-	if err != nil {
-		return nil, err
-	}
-	if err = errChanged; r.unchanged(f, a) {
-		err = awaitWrite(int(f.Fd()), a)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }
 
 func (r *reader) unchanged(f *os.File, a *attr) bool {

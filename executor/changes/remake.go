@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -62,31 +61,18 @@ func (r *restorer) makeRegular(name string, k *node) error {
 	return errors.Join(r.write(fd, k), unix.Close(fd))
 }
 
-// write makes the content of a file of the target that of an open file.
+// write makes the content of a file of the target that of an open file. Long runs of zeros are holes.
 func (r *restorer) write(fd int, k *node) error {
-	if r.t.cloned(k) {
-		r.cloned = true
-		return r.t.writeClone(fd, k)
-	}
 	data, err := r.t.kept(k)
 	if err != nil {
 		return err
 	}
-	return writeAll(fd, bytes.NewReader(data), int64(len(data)))
-}
-
-// writeAll makes so many bytes the content of an open file. Long runs of zeros are holes.
-func writeAll(fd int, from io.ReaderAt, size int64) error {
 	if err := unix.Ftruncate(fd, 0); err != nil {
 		return err
 	}
-	holes := false
-	data := make([]byte, min(holeSize, size))
+	holes, size := false, int64(len(data))
 	for at := int64(0); at < size; {
-		part := data[:min(holeSize, size-at)]
-		if n, err := from.ReadAt(part, at); n < len(part) {
-			return err
-		}
+		part := data[at:min(at+holeSize, size)]
 		if len(part) == holeSize && bytes.Equal(part, zeros[:]) {
 			at, holes = at+holeSize, true
 			continue

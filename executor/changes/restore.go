@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -152,9 +151,6 @@ func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
 	}
 	if err := r.t.removePlan(); err != nil {
 		return nil, err
-	}
-	if r.cloned {
-		<-time.After(time.Duration(r.t.tick)) // so that another content of them would show
 	}
 	if err := r.t.lookLocked(false, o.Pids); err != nil {
 		return nil, err

@@ -126,12 +126,6 @@ func TestRestorePrograms(t *testing.T) {
 			})
 		}
 	}
-	t.Run("clones", func(t *testing.T) {
-		t.Parallel()
-		t.Logf("CHANGES_SEED=%d", seed)
-		dir, cfg := clonable(t)
-		runRestores(t, &program{dir: dir, random: rand.New(rand.NewPCG(seed, 1))}, cfg, steps)
-	})
 }
 
 func runRestores(t *testing.T, p *program, cfg changes.Config, steps int) {

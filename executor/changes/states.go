@@ -361,13 +361,6 @@ func (s *States) Capture(ctx context.Context, hurry bool) error {
 		kept := slices.Clone(s.all)
 		s.mu.Unlock()
 		err := s.t.KeepContents(ctx, hurry)
-		if errors.Is(err, errLargeBound) { // as many of them have room as there is beside the states that are kept
-			freed, failed := s.Reclaim()
-			if failed == nil && freed > 0 {
-				continue
-			}
-			err = failed
-		}
 		if err == nil {
 			err = s.save(kept, 0)
 		}

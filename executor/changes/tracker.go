@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -46,8 +45,8 @@ type Config struct {
 	// MaxNames bounds the names below Root; 0 means 500,000. A symbolic link with a long target counts for several. What is beyond is
 	// not followed.
 	MaxNames int
-	// MaxFile bounds the bytes of a file whose content is compared; 0 means 10 MiB. Of larger ones the attributes are. The contents of these
-	// are kept where the file system can clone them.
+	// MaxFile bounds the bytes of a file whose content is compared; 0 means 10 MiB. Of larger ones the attributes are,
+	// and their contents are not kept.
 	MaxFile int64
 	// MaxWatches bounds the directories that are watched; 0 means 16,384, negative numbers mean none. The others are
 	// listed in each step if they have few names.
@@ -104,7 +103,6 @@ type Tracker struct {
 	unsure        sample
 
 	keeping progress
-	clones  atomic.Bool // large files may be cloned
 	// reclaiming is held while the store loses what is unused. It comes after mu.
 	reclaiming sync.RWMutex
 }
@@ -216,7 +214,6 @@ func (t *Tracker) openRoot() error {
 		}
 	}
 	t.rootID = identOf(&st)
-	t.clones.Store(t.tryClones())
 	t.root = &dir{id: t.rootID, changed: true}
 	t.dirs, t.cuts, t.names = map[ident]*dir{t.rootID: t.root}, map[*dir]int{}, 0
 	t.queue, t.later = nil, nil

@@ -29,8 +29,6 @@ type node struct {
 	// kept is set for a directory if all that is to be kept of it and below was, as long as the store lost nothing since: to one
 	// more than the number of its losses.
 	kept atomic.Uint32
-	// unclonable is set for a large file that the file system did not clone.
-	unclonable atomic.Bool
 }
 
 // attr has the attributes of a file. Files are compared by it as a whole.

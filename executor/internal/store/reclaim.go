@@ -19,11 +19,7 @@ func (s *Store) Reclaim(live func(Sum) bool) (int64, error) {
 	if s.root == nil {
 		return s.forget(live), nil
 	}
-	freed, err := s.removeClones(live)
-	if err != nil {
-		return freed, err
-	}
-	before := s.size + freed
+	before := s.size
 	kept := make(map[*segment]int64, len(s.segments))
 	bySegment := make(map[*segment][]Sum, len(s.segments))
 	for sum, p := range s.index {

@@ -4,8 +4,6 @@
 // record of the last segment is torn; [Open] cuts it. Nothing is flushed to the disk: what a power cut damages is
 // noticed when it is read, since every content is checked against its name, and is then as if it had never been kept.
 //
-// Large files lie beside them as clones, see [Store.Clone], where the file system can do that; these are not checked.
-//
 // A store has a bound and keeps space free for others. What it has no room for it refuses with [ErrFull], and stays as
 // it was; [Store.Reclaim] makes room.
 package store
@@ -75,8 +73,6 @@ type Config struct {
 	MaxBytes int64
 	// MaxContents bounds the contents, and by that the memory of the index; 0 means no bound.
 	MaxContents int
-	// Clone makes a file, by its descriptor, share the content of another one; nil means the kernel's way, see ioctl_ficlone(2).
-	Clone func(dst, src int) error
 }
 
 // Store keeps contents. Its methods may be called concurrently. It owns no goroutine.
@@ -84,8 +80,6 @@ type Store struct {
 	root *os.Root // nil in memory
 	lock *os.File
 	zstd codec
-	// clone is that of the Config.
-	clone func(dst, src int) error
 
 	mu       sync.RWMutex
 	segments []*segment // in the order of their numbers; the last one grows
@@ -96,9 +90,6 @@ type Store struct {
 	segSize  int64
 	unseen   int64 // bytes written since the space was looked at
 	closed   bool
-
-	clones                 map[Sum]int64 // the sizes of the large files
-	cloneBytes, cloneBound int64         // of all, with those that are not kept yet
 
 	evictions atomic.Uint32
 }
@@ -112,10 +103,7 @@ type place struct {
 // Open opens a store, and makes its directory where it does not exist. It fails with [filelock.ErrLocked] while another
 // process has it, and with [ErrNewer].
 func Open(cfg Config) (*Store, error) {
-	s := &Store{index: map[Sum]place{}, clones: map[Sum]int64{}, bound: cfg.MaxBytes, most: cfg.MaxContents, unseen: checkEvery, clone: cfg.Clone}
-	if s.clone == nil {
-		s.clone = unix.IoctlFileClone
-	}
+	s := &Store{index: map[Sum]place{}, bound: cfg.MaxBytes, most: cfg.MaxContents, unseen: checkEvery}
 	if cfg.Dir == "" {
 		s.bound = cmp.Or(s.bound, defaultBound)
 		return s, nil
@@ -150,13 +138,12 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	total, free := int64(system.Blocks)*system.Bsize, int64(system.Bavail)*system.Bsize //nolint:gosec // the kernel's sizes have 63 bits
-	s.cloneBound = max(s.bound, total)                                                  // more was never kept, but may have been put there
 	var numbers []uint64
 	for _, name := range names {
 		if n, err := strconv.ParseUint(strings.TrimPrefix(name, prefix), 10, 62); err == nil && name == segmentName(n) {
 			numbers = append(numbers, n)
-		} else if err := s.loadClone(name); err != nil {
-			return err
+		} else if strings.HasPrefix(name, "clone-") || strings.HasPrefix(name, "new-") {
+			_ = s.root.RemoveAll(name) // large files that an earlier version kept
 		}
 	}
 	slices.Sort(numbers)
@@ -165,7 +152,6 @@ func (s *Store) open() (err error) {
 			return err
 		}
 	}
-	s.cloneBound = cmp.Or(s.bound, min(free+s.cloneBytes, total)/clonePart)
 	s.bound = cmp.Or(s.bound, min((free+s.size)/defaultPart, defaultBound))
 	if system.Type == unix.TMPFS_MAGIC {
 		s.bound = min(s.bound, total/4)
@@ -231,9 +217,6 @@ func (s *Store) Has(sum Sum) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	_, ok := s.index[sum]
-	if !ok {
-		_, ok = s.clones[sum]
-	}
 	return ok && !s.closed
 }
 
@@ -246,15 +229,13 @@ type Stats struct {
 	Contents int
 	// Bytes is the size of all segments, Bound the most that they may take.
 	Bytes, Bound int64
-	// CloneBytes and CloneBound are those of large files.
-	CloneBytes, CloneBound int64
 }
 
 // Stats returns the present numbers.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return Stats{len(s.index), s.size, s.bound, s.cloneBytes, s.cloneBound}
+	return Stats{len(s.index), s.size, s.bound}
 }
 
 // Put keeps a content, and returns its name. It fails with [ErrFull] or [ErrTooLarge] where the content is not kept,

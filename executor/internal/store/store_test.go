@@ -12,6 +12,7 @@ import (
 
 	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func open(tb testing.TB, cfg store.Config) *store.Store {
@@ -105,6 +106,23 @@ func TestPrivate(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: got %v (%v), want %v", name, info.Mode(), err, want)
 		}
+	}
+}
+
+// Large files that an earlier version kept beside the segments are removed.
+func TestOldLargeFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cfg := store.Config{Dir: dir}
+	s := open(t, cfg)
+	sum := put(t, s, []byte("kept"))
+	closeStore(t, s)
+	testhelp.WriteFile(t, filepath.Join(dir, "clone-0123"), "old", 0o600)
+	testhelp.WriteFile(t, filepath.Join(dir, "new-ABC"), "old", 0o600)
+	holds(t, open(t, cfg), sum, []byte("kept"))
+	names, err := filepath.Glob(filepath.Join(dir, "*-*"))
+	if want := filepath.Join(dir, "seg-1"); err != nil || len(names) != 1 || names[0] != want {
+		t.Errorf("got %q (%v), want %s alone", names, err, want)
 	}
 }
 
