@@ -39,6 +39,24 @@ func executionImage(tb testing.TB) string {
 	return tag
 }
 
+// guideImage makes the image of docs/guides/openhands.md, from an image that names no directory.
+func guideImage(tb testing.TB) string {
+	tb.Helper()
+	const tag = "actiond-test/execution-guide:1"
+	guide := string(testhelp.ReadFile(tb, "../docs/guides/openhands.md"))
+	_, text, _ := strings.Cut(guide, "```dockerfile\n")
+	text, _, _ = strings.Cut(text, "```\n")
+	binary, err := serverBinary()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dir := tb.TempDir()
+	testhelp.WriteFile(tb, filepath.Join(dir, "server"), testhelp.ReadFile(tb, binary), 0o755)
+	testhelp.WriteFile(tb, filepath.Join(dir, "Dockerfile"), strings.ReplaceAll(text, "python:3.12", image(tb, debianImage)), 0o644)
+	dockerCLI(tb, "build", "-t", tag, dir)
+	return tag
+}
+
 // freePort is a port of this machine that nothing listens at.
 func freePort(tb testing.TB) string {
 	tb.Helper()
@@ -98,18 +116,28 @@ func executionGet(ctx context.Context, method, url, key, body string) (status in
 	return response.StatusCode, string(data)
 }
 
-// TestDockerExecution: the image of 'make image-execution' is what OpenHands' server expects of the container of a
-// conversation, and the key is no command's.
+// TestDockerExecution: the image of 'make image-execution', and any that became one as the guide says, is what OpenHands'
+// server expects of the container of a conversation, and the key is no command's.
 func TestDockerExecution(t *testing.T) {
 	t.Parallel()
-	base, container, _ := startExecution(t, executionImage(t), nil, "--host", "0.0.0.0", "--port", "8000")
+	for name, made := range map[string]func(testing.TB) string{"ours": executionImage, "guide": guideImage} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkExecution(t, made(t))
+		})
+	}
+}
+
+func checkExecution(t *testing.T, image string) {
+	t.Helper()
+	base, container, _ := startExecution(t, image, nil, "--host", "0.0.0.0", "--port", "8000")
 	for _, tt := range []struct{ command, text, rest string }{
 		{"pwd && printf isolated > proof.txt", "/workspace", `"exit_code":0,"pid":-1,"username":"openhands","hostname":"` + container[:12] + `","working_dir":"/workspace"`},
 		{"id -u; env | grep -c " + executionKey, `10001\n0`, `"exit_code":1`},
 		{"cat /proc/1/environ", "cat: /proc/1/environ: Permission denied", `"exit_code":1`},
 		{"cat /proc/[0-9]*/environ 2>/dev/null | grep -ac 'actiond-test-execution-ke[y]'", "0", ""},
 		{ // with 512 processes, not all at a time
-			"for n in 1 2 3 4 5; do for i in $(seq 200); do (setsid true &); done; while [ $(pgrep -xc true) != 0 ]; do sleep .01; done; done; ps -eo stat= | grep -c ^Z", "0", "",
+			"for n in 1 2 3 4 5; do for i in $(seq 200); do (setsid true &); done; while grep -qs '^Name:.true$' /proc/[0-9]*/status; do sleep .01; done; done; grep -s '^State:.Z' /proc/[0-9]*/status | wc -l", "0", "",
 		},
 	} {
 		body, err := json.Marshal(map[string]any{"tool_name": "terminal", "action": map[string]any{"command": tt.command, "timeout": 60}})

@@ -148,7 +148,7 @@ func TestExecutionContainer(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	_ = listener.Close()
-	cmd := exec.CommandContext(t.Context(), binary, "init", "--host", "127.0.0.1", "--port", port, "--no-enable-browser")
+	cmd := exec.CommandContext(t.Context(), binary, "init", "--host", "127.0.0.1", "--port", port, "--working-dir", dir, "--no-enable-browser")
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "XDG_STATE_HOME=" + t.TempDir(), "OH_EXECUTION_ONLY=true", "OH_SESSION_API_KEYS_0=" + key}
 	var log testhelp.Buffer

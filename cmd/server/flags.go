@@ -153,6 +153,7 @@ is told to end; lent returns when FILE is there.
 Variables:
   SESSION_API_KEY            the key, where there is no --session-key-file;
                              OH_SESSION_API_KEYS_0 is another name for it
+  OH_EXECUTION_ONLY          true: the default of --working-dir is /workspace
   NO_CHANGE_TIMEOUT_SECONDS  the soft timeout in whole seconds (default 10)
   SANDBOX_GROUP_ID           group of a working directory that is handed over
   RUNTIME_MAX_MEMORY_GB      accepted if it is a number; the container limits memory
@@ -176,7 +177,7 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	noBrowser := flags.Bool("no-enable-browser", false, "")
 	flags.BoolVar(&opts.browser, "enable-browser", true, "")
 	flags.StringVar(&opts.addr, "addr", "", "")
-	flags.StringVar(&opts.workingDir, "working-dir", "", "")
+	flags.StringVar(&opts.workingDir, "working-dir", opts.workingDir, "")
 	flags.StringVar(&opts.username, "username", "", "")
 	flags.IntVar(&opts.userID, "user-id", opts.userID, "")
 	flags.StringVar(&opts.evalEnv, "browsergym-eval-env", "", "")
@@ -438,6 +439,10 @@ func (o *options) readVariables(env []string) error {
 			o.key, o.keyInEnv = value, true
 		case "OH_SESSION_API_KEYS_0": // of OpenHands' execution protocol
 			o.key, o.keyInEnv = cmp.Or(o.key, value), true
+		case "OH_EXECUTION_ONLY": // whatever directory the image names: it is where the conversation's files are mounted
+			if truthy(value) {
+				o.workingDir = "/workspace"
+			}
 		case "NO_CHANGE_TIMEOUT_SECONDS":
 			var seconds int
 			seconds, err = atLeast(1, name, value)

@@ -32,6 +32,8 @@ func TestParse(t *testing.T) {
 		{"host", "--host ::1", nil, func(o *options) bool { return o.addr == "[::1]:8000" }},
 		{"port", "--port 9", nil, func(o *options) bool { return o.addr == "127.0.0.1:9" }},
 		{"key of OpenHands", "", []string{"OH_SESSION_API_KEYS_0=a", "SESSION_API_KEY=b"}, func(o *options) bool { return o.key == "b" && o.keyInEnv }},
+		{"directory of OpenHands", "", []string{"OH_EXECUTION_ONLY=true"}, func(o *options) bool { return o.workingDir == "/workspace" && o.track == "/workspace" }},
+		{"another directory", "--working-dir /w", []string{"OH_EXECUTION_ONLY=true"}, func(o *options) bool { return o.workingDir == "/w" }},
 		{"address", "--addr unix:/run/s", nil, func(o *options) bool { return o.addr == "unix:/run/s" }},
 		{
 			"as Docker's runtime starts it", "run -n openhands poetry run python -u -m openhands.runtime.action_execution_server 34567 --working-dir /workspace --plugins agent_skills jupyter --username openhands --user-id 1001 --no-enable-browser", nil,
