@@ -297,38 +297,6 @@ func (m *Manager) Cancel(run *Run) {
 	run.cancel()
 }
 
-// CancelAll cancels all actions under way.
-func (m *Manager) CancelAll() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, run := range m.runs {
-		run.cancel()
-	}
-}
-
-// SuspendFlow suspends or resumes the back-pressure of all programs.
-func (m *Manager) SuspendFlow(suspended bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, run := range m.runs {
-		run.call.Flow.suspend(suspended)
-	}
-}
-
-// UnderWay returns the ids of the actions under way, of those that run alone if running is
-// set, and how many callers of [Manager.Start] wait for them.
-func (m *Manager) UnderWay(running bool) (ids []string, waiters int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, run := range m.runs {
-		if waiters += run.waiters; !running || run.action.Info().State == journal.Running {
-			ids = append(ids, run.action.ID())
-		}
-	}
-	slices.Sort(ids)
-	return ids, waiters
-}
-
 // Stop ends the wait of detached actions with [ErrStopping].
 func (m *Manager) Stop() { m.stop(ErrStopping) }
 

@@ -18,11 +18,10 @@ const (
 // than the journal keeps. A nil Flow holds no program back. Its methods may be called
 // concurrently.
 type Flow struct {
-	mu        sync.Mutex
-	ahead     int64         // bytes that the reader has not taken
-	changed   chan struct{} // closed at the next change
-	over      bool          // there is no reader
-	suspended bool          // no program waits
+	mu      sync.Mutex
+	ahead   int64         // bytes that the reader has not taken
+	changed chan struct{} // closed at the next change
+	over    bool          // there is no reader
 }
 
 // NewFlow returns the Flow of a reader that has taken nothing.
@@ -37,7 +36,7 @@ func (f *Flow) add(ctx context.Context, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ahead += int64(n)
-	for !f.over && !f.suspended && f.ahead > flowWindow && ctx.Err() == nil {
+	for !f.over && f.ahead > flowWindow && ctx.Err() == nil {
 		changed := f.changed
 		f.mu.Unlock()
 		select {
@@ -52,9 +51,6 @@ func (f *Flow) add(ctx context.Context, n int) {
 
 // take counts the bytes that the reader took.
 func (f *Flow) take(n int64) { f.change(func() { f.ahead -= n }) }
-
-// suspend suspends or resumes the back-pressure.
-func (f *Flow) suspend(suspended bool) { f.change(func() { f.suspended = suspended }) }
 
 // Leave ends the back-pressure: the reader has left.
 func (f *Flow) Leave() { f.change(func() { f.over = true }) }

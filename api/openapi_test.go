@@ -78,7 +78,6 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "POST", Path: "/v1/tools/call"},
 		{Method: "POST", Path: "/v1/tools/translate"},
 		{Method: "POST", Path: "/v1/unpack"},
-		{Method: "POST", Path: "/v1/upgrade"},
 		{Method: "GET", Path: "/v1/usage"},
 		{Method: "GET", Path: "/vscode/connection_token"},
 	}

@@ -58,7 +58,6 @@ var parameters = map[string][]string{
 	"POST /v1/tools/call":                      {},
 	"POST /v1/tools/translate":                 {},
 	"POST /v1/unpack":                          {"path", "create"},
-	"POST /v1/upgrade":                         {"wait", "force"},
 	"PUT /v1/files":                            {"path", "mode"},
 	"PUT /v1/sandboxes/{id}/network":           {},
 }

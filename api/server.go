@@ -106,20 +106,6 @@ type IO struct {
 	WriteBytes uint64 `json:"write_bytes"`
 }
 
-// UpgradePath is the path that replaces the server's program. The new one has the same
-// privileges.
-const UpgradePath = "/v1/upgrade"
-
-// Upgraded answers [UpgradePath], just before the new program is executed.
-type Upgraded struct {
-	Version  string `json:"version"`
-	Previous string `json:"previous"` // version
-	// Ended names the parts that the upgrade ended, such as `the browser`.
-	Ended []string `json:"ended"`
-	// Unknown are the keys of actions whose result is lost because the upgrade was forced.
-	Unknown []string `json:"unknown"`
-}
-
 // UploadResult answers /upload_file.
 type UploadResult struct {
 	Filename string `json:"filename"`

@@ -43,11 +43,6 @@ func TestServerTypes(t *testing.T) {
 		},
 		{"broken", "GET", "/server_info", 500, api.Broken{Detail: "inside <ü>", ID: "7"}, `{"detail":"inside <ü>","id":"7"}`},
 		{"upload", "POST", "/upload_file", 200, api.UploadResult{Filename: "up.txt", Destination: "/workspace/new/d"}, `{"filename":"up.txt","destination":"/workspace/new/d","recursive":false}`},
-		{
-			"upgraded", "POST", "/v1/upgrade", 200,
-			api.Upgraded{Version: "v2", Previous: "v1", Ended: []string{"the browser"}, Unknown: []string{}},
-			`{"version":"v2","previous":"v1","ended":["the browser"],"unknown":[]}`,
-		},
 		{"unpacked", "POST", "/v1/unpack", 200, api.Unpacked{Entries: 3}, `{"entries":3}`},
 		{
 			"usage", "GET", "/v1/usage", 200,

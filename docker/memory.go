@@ -66,7 +66,6 @@ func writableTmpfs(s *sandbox.Spec, host *container.HostConfig, share int64) {
 	}
 	add("/tmp", share, "1777")
 	add(insideState, share, "0700")
-	host.Tmpfs[insideState] += ",exec" // of the program of an upgrade
 	add("/home", share/2, "0755")
 	host.Tmpfs["/home"] += ",exec"
 	if !slices.ContainsFunc(s.Mounts, func(m sandbox.Mount) bool { return m.Target == s.WorkDir }) {

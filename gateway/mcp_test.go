@@ -133,8 +133,6 @@ func TestTokensAtTheGateway(t *testing.T) {
 		{"its own, beside a wrong key of the gateway", "/mcp", headers{"Authorization": "Bearer " + a.SessionKey, api.GatewayKeyHeader: "x"}, 401},
 		{"the gateway's key", "/mcp", headers{"Authorization": "Bearer " + theKey}, 418},
 		{"the gateway's key, beside another's", "/mcp", headers{"Authorization": "Bearer " + theKey, api.KeyHeader: b.SessionKey}, 401},
-		{"a session upgrades the server", "/v1/upgrade", headers{"Authorization": "Bearer " + a.SessionKey}, 403},
-		{"the operator upgrades the server", "/v1/upgrade", headers{"Authorization": "Bearer " + theKey}, 418},
 		{"another scheme", "/mcp", headers{"Authorization": "Basic " + a.SessionKey}, 403},
 		{"empty", "/mcp", headers{"Authorization": "Bearer "}, 403},
 		{"elsewhere", "/v1/tools", headers{"Authorization": "Bearer " + a.SessionKey}, 418},

@@ -54,8 +54,8 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	}
 	plain, _ := url.PathUnescape(rest)
 	plain = "/" + strings.Trim(plain, "/")
-	if err == nil && plain == api.UpgradePath && !operator {
-		err = refuse(http.StatusForbidden, "The key of a session does not upgrade its server: send the gateway's")
+	if err == nil && plain == "/v1/upgrade" { // by which servers of 0.1 replace their program, with root's rights
+		err = refuse(http.StatusNotFound, "Not Found")
 	}
 	if err != nil {
 		w.Header().Set("Connection", "close") // most are unauthenticated

@@ -165,40 +165,6 @@ func TestCLI(t *testing.T) {
 
 // TestCLICopy copies both ways, and keeps what a hostile sandbox does with links
 // inside.
-// A server in a container is replaced: its shell, what runs in it, and the record of actions
-// stay, and a program that runs keeps it from being replaced.
-func TestCLIUpgrade(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.ok("create", "--name", "old", image(t, busyboxImage))
-	c.ok("exec", "--session", "main", "old", "eval", "cd /tmp; x=kept; sleep 1000 & echo $! >pid")
-	if code, _, stderr := c.run("upgrade", "--server", "/bin/ls", "old"); code != 2 || !strings.Contains(stderr, "it is not an Actiond server") {
-		t.Errorf("upgrade to another program: exit code %d, %s", code, stderr)
-	}
-	recorded := c.ok("action", "ls", "-o", "json", "old")
-	var told struct {
-		Ended []string `json:"ended"`
-	}
-	if got := c.ok("upgrade", "-o", "json", "old"); json.Unmarshal([]byte(got), &told) != nil || len(told.Ended) != 2 {
-		t.Errorf("upgrade: %s", got)
-	}
-	if got := c.ok("exec", "--session", "main", "old", "eval", "echo $x; ls -d /proc/$(cat /tmp/pid) 2>&1 | grep -c No"); got != "\n1\n" {
-		t.Errorf("after the upgrade the shell prints %q", got)
-	}
-	if got := c.ok("action", "ls", "-o", "json", "old"); !strings.Contains(got, strings.Trim(recorded, "[ \n]")[:60]) {
-		t.Errorf("after the upgrade the actions are %s, before %s", got, recorded)
-	}
-	id := strings.TrimSpace(c.ok("exec", "-d", "old", "sleep", "1000"))
-	if code, _, stderr := c.run("upgrade", "--wait", "0s", "old"); code != 5 || !strings.Contains(stderr, id) {
-		t.Errorf("while a program runs: exit code %d, %s, want 5 and %s", code, stderr, id)
-	}
-	c.ok("upgrade", "--wait", "0s", "--force", "old")
-	if code, _, stderr := c.run("action", "follow", "old", id); code != 130 {
-		t.Errorf("a program that force cancelled: exit code %d, %s, want 130", code, stderr)
-	}
-	c.ok("rm", "old")
-}
-
 func TestCLICopy(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -341,8 +341,6 @@ func TestMetricsDescriptions(t *testing.T) {
 # TYPE actiond_tunnel_bytes_total counter
 # HELP actiond_tunnels Tunnels to ports of the sandbox that are open.
 # TYPE actiond_tunnels gauge
-# HELP actiond_upgrades_total Upgrades of this process in place, by their result.
-# TYPE actiond_upgrades_total counter
 `
 	if got := got.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

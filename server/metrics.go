@@ -49,20 +49,8 @@ func newMetrics(s *Server) *metrics {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	upgrades := func(result string, count func(Upgrades) uint64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "actiond_upgrades_total", Help: "Upgrades of this process in place, by their result.", ConstLabels: prometheus.Labels{"result": result},
-		}, func() float64 {
-			s.gate.mu.Lock()
-			defer s.gate.mu.Unlock()
-			return float64(count(s.gate.upgrades))
-		})
-	}
 	m.Metrics = httpserver.NewMetrics("actiond", s.cfg.Version,
 		m.actions, m.duration, m.replays, m.inexact, &workspaceMetrics{s.cfg.Workspace}, &recordedMetrics{s.cfg.Journal}, s.tunnels.bytes,
-		upgrades("done", func(u Upgrades) uint64 { return u.Done }),
-		upgrades("refused", func(u Upgrades) uint64 { return u.Refused }),
-		upgrades("failed", func(u Upgrades) uint64 { return u.Failed }),
 		gauge("actiond_sessions", "Sessions that are open, each with a shell, a kernel, or both.",
 			func() float64 { return float64(len(s.cfg.Executor.Sessions())) }),
 		gauge("actiond_terminals", "Terminals that are attached.",

@@ -28,7 +28,6 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodGet, "/v1/usage", s.usedResources),
 		httpserver.Keyed(http.MethodGet, "/v1/network", s.showNetwork),
 		httpserver.Keyed(http.MethodPost, "/v1/renew", s.renew),
-		httpserver.Keyed(http.MethodPost, api.UpgradePath, s.upgrade),
 
 		httpserver.Keyed(http.MethodPost, "/execute_action", s.executeAction),
 		httpserver.Keyed(http.MethodPost, "/api/execution/tools", s.executeTool),
@@ -95,7 +94,7 @@ func (s *Server) router() http.Handler {
 	routes := s.routes()
 	protocol := httpserver.Protocol{Fail: s.fail, Refuse: refuse, CheckQuery: api.CheckQuery}
 	return httpserver.NewRouter(routes, protocol, s.metrics.Observe(s.log), httpserver.Recover(s.fail), s.boundBodies,
-		s.authenticate(routes), s.sameOrigin, s.gated)
+		s.authenticate(routes), s.sameOrigin)
 }
 
 // boundBodies bounds the time between the parts of a body, counts the bytes, and gives the

@@ -144,10 +144,6 @@ type Config struct {
 	// WriteInPlace runs a function that writes over an open file, inside As, and puts the
 	// old content back where that fails or this process ends; nil runs it as is.
 	WriteInPlace func(w *os.File, write func() error) error
-	// Upgrader replaces the program of this process; nil where that is not possible, for the
-	// reason NoUpgrade.
-	Upgrader  Upgrader
-	NoUpgrade string
 	// Inherited is the state that the server before kept by Remember; nil begins anew.
 	Inherited *Snapshot
 	// Remember keeps the state for a server that takes this one's place after a crash. It is
@@ -242,7 +238,6 @@ type Server struct {
 	started   time.Time
 	last      atomic.Int64 // start of the last well-formed action, in ns since started
 	draining  atomic.Bool
-	gate      gate
 	memory    sync.Mutex // held while Config.Remember is called
 	network   network
 	mcp       mcpClients

@@ -156,7 +156,6 @@ func streamed(form, body string) request {
 const (
 	terminalRoute = "/v1/sessions/{name}/terminal"
 	tunnelRoute   = "/v1/ports/{port}/tunnel"
-	upgradeRoute  = "/v1/upgrade"
 )
 
 // socket asks for the WebSocket of a terminal.
@@ -444,8 +443,6 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"renew no object", nil, post("/v1/renew", `"secret"`), "", 400, `{"detail":"body: must be an object, got a string","errors":[]}`},
 		{"renew large", nil, post("/v1/renew", strings.Repeat(" ", 2<<20)), "", 413, ""},
 		{"renew form", nil, request{method: "POST", path: "/v1/renew", body: "{}"}, "", 422, ""},
-		{"upgrade where it is off", withKey, request{method: "POST", path: upgradeRoute, header: map[string]string{api.KeyHeader: "s3cret"}}, "", 409, ""},
-		{"upgrade without key", withKey, request{method: "POST", path: upgradeRoute}, "", 403, ""},
 		{"renew without key", withKey, post("/v1/renew", "{}"), "", 403, ""},
 		{"sessions", nil, get("/v1/sessions"), "", 200, `{"sessions":[{"name":"default","state":"idle","working_dir":"/w","pid":7,"shell":"/bin/bash","started":"2025-01-02T03:04:05Z","commands":3,"output_bytes":120}]}`},
 		{"sessions none", withExecutor(&fake{}), get("/v1/sessions"), "", 200, `{"sessions":[]}`},
@@ -528,7 +525,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		})
 	}
 	for _, rt := range spec.Routes() {
-		if !covered[rt] && rt.Path != terminalRoute && rt.Path != tunnelRoute && rt.Path != upgradeRoute { // which answer with a WebSocket, or from another program: cmd/server tests them
+		if !covered[rt] && rt.Path != terminalRoute && rt.Path != tunnelRoute { // which answer with a WebSocket: other tests have them
 			t.Errorf("%s %s: no successful answer was checked", rt.Method, rt.Path)
 		}
 	}

@@ -75,36 +75,6 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// Check returns ErrNewer where a newer version of the program wrote a file of a journal. It changes
-// nothing, and another process may use the directory meanwhile.
-func Check(dir string) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return fmt.Errorf("opening the journal: %w", err)
-	}
-	defer func() { _ = root.Close() }()
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return fmt.Errorf("reading the journal: %w", err)
-	}
-	for _, e := range entries {
-		if !e.Type().IsRegular() || e.Name() == "lock" {
-			continue
-		}
-		var h [fileHeader]byte
-		file, err := root.Open(e.Name())
-		if err == nil {
-			_, _ = file.ReadAt(h[:], 0) // a short file is damaged, which the next server reports
-			_ = file.Close()
-			err = checkFileHeader(h[:])
-		}
-		if errors.Is(err, ErrNewer) {
-			return fmt.Errorf("reading %s: %w", e.Name(), err)
-		}
-	}
-	return nil
-}
-
 // expected returns about how many actions the files have, so that the lists of these need not grow.
 func (j *Journal) expected(logs []fs.DirEntry) int {
 	const smallest = 600 // bytes of an action whose result is short

@@ -24,7 +24,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/channel"
 )
 
 // ErrTooLarge reports that an answer was longer than its kind may be, or than
@@ -232,42 +231,6 @@ func (c *Client) Claim(ctx context.Context, claim api.Claim) error {
 func (c *Client) Status(ctx context.Context) (api.Life, error) {
 	var life api.Life
 	return life, c.get(ctx, "/v1/status", &life, maxSmall)
-}
-
-// Upgrade replaces the program of the server, and returns once the new one answers. All sessions and
-// programs end. Running actions have wait to finish, in whole seconds. Then force ends them; without it
-// the error is a *StatusError of 409 that names them. After any *StatusError the server keeps running
-// unchanged. After another error it may have been upgraded: [Client.ServerInfo] returns the version.
-func (c *Client) Upgrade(ctx context.Context, program io.Reader, wait time.Duration, force bool) (api.Upgraded, error) {
-	query := url.Values{"wait": {strconv.FormatInt(int64(wait/time.Second), 10)}, "force": {strconv.FormatBool(force)}}
-	var result api.Upgraded
-	if err := c.upload(ctx, api.UpgradePath+"?"+query.Encode(), "application/octet-stream", program, &result); err != nil {
-		return api.Upgraded{}, err
-	}
-	return result, c.awaitVersion(ctx, result.Version)
-}
-
-const (
-	// upgradeTime bounds the time until the new program answers.
-	upgradeTime = time.Minute
-	upgradeLook = 50 * time.Millisecond
-)
-
-// awaitVersion returns once a server of the given version answers. Connections to the old one break.
-func (c *Client) awaitVersion(ctx context.Context, version string) error {
-	over, cancel := context.WithTimeout(ctx, upgradeTime)
-	defer cancel()
-	for {
-		info, err := c.ServerInfo(over)
-		switch {
-		case err == nil && info.Version == version:
-			return nil
-		case err == nil:
-			return fmt.Errorf("the server could not execute version %s, and version %s keeps running without its sessions: its log says why", version, info.Version)
-		case channel.Sleep(over, upgradeLook) != nil:
-			return fmt.Errorf("the server of version %s does not answer after the upgrade: %w", version, err)
-		}
-	}
 }
 
 // Usage returns the resource usage of all processes of the sandbox.

@@ -145,10 +145,10 @@ func TestLeftoverOfReusedNumber(t *testing.T) {
 	needMounts(t)
 	const bystanders = 400
 	binary := buildServer(t)
-	inNamespace := func(before string, args ...string) *upgradable {
+	inNamespace := func(before string, args ...string) *serverProcess {
 		script := filepath.Join(t.TempDir(), "init")
 		testhelp.WriteProgram(t, script, fmt.Sprintf("#!/bin/sh\nmount -t proc proc /proc && %s exec '%s' init \"$@\"\n", before, binary))
-		s := newUpgradable(t, script, nil, args...)
+		s := newServer(t, script, nil, args...)
 		s.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
 		s.start()
 		return s

@@ -24,7 +24,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	_ "github.com/actiond/actiond/cmd/server/internal/pid1" // is the first process, before main
 	"github.com/actiond/actiond/executor"
@@ -94,12 +93,8 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	return runServer(ctx, args, env, stderr)
 }
 
-// runServer begins where an earlier server of this process, or one that crashed, ended.
+// runServer begins where a server that crashed ended.
 func runServer(ctx context.Context, args, env []string, stderr io.Writer) error {
-	args, before, err := takePassed(args)
-	if err != nil {
-		return err
-	}
 	opts, err := parse(args, env, stderr)
 	if err != nil {
 		return err
@@ -107,18 +102,10 @@ func runServer(ctx context.Context, args, env []string, stderr io.Writer) error 
 	if opts.keyInEnv && os.Geteuid() != 0 { // commands have the same user: they must not read it in /proc
 		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	}
-	up := &upgrader{args: args, env: env, dir: opts.stateDir}
-	if before != nil {
-		if up.listener = before.listener; up.listener == nil {
-			return before.check(opts, env)
-		}
-		executor.EndChildren()
-	}
-	memory, last, err := recall(opts, before)
+	memory, last, err := recall(opts)
 	if err != nil {
 		return err
 	}
-	up.memory = memory
 	if last == nil {
 		if err := awaitStart(ctx, opts.startFIFO); err != nil {
 			return err
@@ -132,15 +119,17 @@ func runServer(ctx context.Context, args, env []string, stderr io.Writer) error 
 	} else if user, err = prepare(opts, logger); err != nil {
 		return err
 	}
-	return open(ctx, opts, user, logger, last, up)
+	return open(ctx, opts, env, user, logger, memory, last)
 }
 
-// open opens the files and the engines of the server, listens unless up has a listener, and serves.
-func open(ctx context.Context, opts *options, user *identity.User, logger *slog.Logger, last *remembered, up *upgrader) error {
+// open opens the files and the engines of the server, listens, and serves.
+func open(
+	ctx context.Context, opts *options, environ []string, user *identity.User, logger *slog.Logger, memory *memfile.File, last *remembered,
+) error {
 	governor() // one processor from here on
 	temps := openTemps(opts.stateDir, user, logger)
 	defer func() { _ = temps.Close() }() // the files are removed at the next start
-	env := lookup(up.env)
+	env := lookup(environ)
 	opened, marks, err := beginJournal(opts, env, logger) // it is read while the shell starts
 	if err != nil {
 		return err
@@ -158,15 +147,14 @@ func open(ctx context.Context, opts *options, user *identity.User, logger *slog.
 	}
 	// Before the first shell reads files that an agent may have written: their programs
 	// must not answer instead of the server, whose clients send it the key.
-	if up.listener == nil {
-		if up.listener, err = httpserver.Listen(ctx, opts.addr); err != nil {
-			return err
-		}
+	listener, err := httpserver.Listen(ctx, opts.addr)
+	if err != nil {
+		return err
 	}
-	defer func() { _ = up.listener.Close() }()
-	up.exec, err = executor.New(ctx, executor.Config{
+	defer func() { _ = listener.Close() }()
+	exec, err := executor.New(ctx, executor.Config{
 		Marks:      marks,
-		WorkingDir: opts.workingDir, User: user, Env: up.env,
+		WorkingDir: opts.workingDir, User: user, Env: environ,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Temps: temps, Logger: logger, DraftModel: opts.model,
 		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions, AllowRoot: opts.allowRoot,
 		MaxFile: portion(8), MaxUndo: portion(16), Workspace: workspace(opts, env),
@@ -175,7 +163,7 @@ func open(ctx context.Context, opts *options, user *identity.User, logger *slog.
 		return err
 	}
 	defer func() {
-		if err := up.exec.Close(); err != nil {
+		if err := exec.Close(); err != nil {
 			logger.ErrorContext(ctx, "closing the executor", slog.Any("error", err))
 		}
 	}()
@@ -183,7 +171,12 @@ func open(ctx context.Context, opts *options, user *identity.User, logger *slog.
 	if err != nil {
 		return err
 	}
-	return serve(ctx, opts, actions, user, temps, logger, last, up)
+	cfg := serverConfig(opts, exec, user)
+	cfg.Journal, cfg.Temps, cfg.Logger = actions, temps, logger
+	if memory != nil {
+		cfg.Remember = func(f server.Snapshot) error { return remember(memory, f, user, exec.Exported()) }
+	}
+	return serve(ctx, opts, cfg, exec, user, listener, last)
 }
 
 // awaitStart waits for a byte in the FIFO: the controller writes it after it has
@@ -229,25 +222,10 @@ func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *osfil
 // programs need no shell, and a command waits for its own. It ends where that shell cannot
 // be started.
 func serve(
-	ctx context.Context, opts *options, actions *journal.Journal, user *identity.User, temps *osfiles.Ledger, logger *slog.Logger,
-	last *remembered, up *upgrader,
+	ctx context.Context, opts *options, cfg server.Config, exec *executor.Executor, user *identity.User, listener net.Listener,
+	last *remembered,
 ) error {
-	exec := up.exec
-	cfg := serverConfig(opts, exec, user)
-	cfg.Journal, cfg.Temps, cfg.Logger = actions, temps, logger
-	cfg.Processors = governor()
-	if up.memory == nil && cfg.NoUpgrade == "" {
-		var err error
-		if up.memory, err = memfile.New(); err != nil {
-			cfg.NoUpgrade = err.Error()
-		}
-	}
-	if cfg.NoUpgrade == "" {
-		cfg.Upgrader = up
-	}
-	if up.memory != nil {
-		cfg.Remember = func(f server.Snapshot) error { return remember(up.memory, f, user, exec.Exported()) }
-	}
+	logger := cfg.Logger
 	if last != nil {
 		cfg.Inherited = &last.Server
 	}
@@ -257,8 +235,8 @@ func serve(
 			return err
 		}
 	}
-	defer startViewer(ctx, opts, exec, user, temps, logger)()
-	addr := up.listener.Addr()
+	defer startViewer(ctx, opts, exec, user, cfg.Temps, logger)()
+	addr := listener.Addr()
 	logger.InfoContext(ctx, "serving", slog.String("addr", addr.String()), slog.String("version", version()),
 		slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
 	if at, ok := addr.(*net.TCPAddr); ok && opts.key == "" && !opts.claim && !at.IP.IsLoopback() {
@@ -277,7 +255,7 @@ func serve(
 			end()
 		}
 	})
-	err := srv.Serve(ctx, up.listener)
+	err := srv.Serve(ctx, listener)
 	end()
 	starting.Wait()
 	return errors.Join(failed, err)
@@ -287,7 +265,7 @@ func serve(
 var governor = sync.OnceValue(processors.New)
 
 // serverConfig returns how a server uses the executor. The journal, the list of temporary files, the logger and
-// the governor are missing in it.
+// the memory are missing in it.
 func serverConfig(opts *options, exec *executor.Executor, user *identity.User) server.Config {
 	var owner *files.Owner
 	if c := user.Credential(); c != nil {
@@ -312,7 +290,7 @@ func serverConfig(opts *options, exec *executor.Executor, user *identity.User) s
 		Attach: func(ctx context.Context, session string, types bool) (server.Terminal, error) {
 			return exec.Attach(ctx, session, types)
 		},
-		NoUpgrade: noUpgrade(opts, owner),
+		Processors: governor(),
 	}
 }
 

@@ -11,9 +11,7 @@ import (
 	"github.com/actiond/actiond/server"
 )
 
-// remembered is the state that a server leaves to the next one after a crash or an upgrade. The
-// program that reads it may be older than the one that wrote it: members
-// are only added, and a program works without those that it does not know.
+// remembered is the state that a server leaves to the next one after a crash.
 type remembered struct {
 	At     time.Duration  // when it was written, on the kernel's monotonic clock
 	User   *identity.User // that commands run as
@@ -21,40 +19,27 @@ type remembered struct {
 	Env    map[string]string // that came with the claim
 }
 
-// recall opens the memory that an init or an upgrade gave to this server, and reads the state
-// of the server before it; last is nil for the first one.
-func recall(opts *options, p *passed) (memory *memfile.File, last *remembered, err error) {
-	switch {
-	case p != nil:
-		memory = p.memory
-	case opts.memoryFD == 0:
+// recall opens the memory that an init gave to this server, and reads the state of the server
+// before it; memory is nil without an init, and last is nil for the first server.
+func recall(opts *options) (memory *memfile.File, last *remembered, err error) {
+	if opts.memoryFD == 0 {
 		return nil, nil, nil
-	default:
-		if memory, err = memfile.Open(opts.memoryFD); err != nil {
-			return nil, nil, err
-		}
 	}
-	if p == nil && !memory.Written() {
-		return memory, nil, nil
+	if memory, err = memfile.Open(opts.memoryFD); err != nil || !memory.Written() {
+		return memory, nil, err
 	}
-	last, err = load(memory)
-	return memory, last, err
-}
-
-// load reads the state that a server wrote to its memory.
-func load(memory *memfile.File) (last *remembered, err error) {
 	last = &remembered{}
 	if err := memory.Load(last); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if last.Server.TTL > 0 { // 0 means no limit
 		now, err := sinceBoot()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		last.Server.TTL = max(last.Server.TTL-(now-last.At), 1)
 	}
-	return last, nil
+	return memory, last, nil
 }
 
 // remember writes the state that recall reads.

@@ -41,7 +41,7 @@ func readTold(t *testing.T, body string) told {
 // a tool call and MCP, also after the server was killed.
 func TestOutcomesAgree(t *testing.T) {
 	t.Parallel()
-	s := newUpgradable(t, buildServer(t), []string{"SESSION_API_KEY=k"})
+	s := newServer(t, buildServer(t), []string{"SESSION_API_KEY=k"})
 	s.start()
 	post := func(id, action string, header ...string) (status int, answer string) {
 		return s.do("POST", "/v1/actions", strings.NewReader(`{"id":"`+id+`","action":`+action+`}`), header...)

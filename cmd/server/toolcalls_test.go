@@ -319,7 +319,10 @@ func TestExampleAgentsTellErrors(t *testing.T) {
 		_, _ = io.WriteString(w, `{"error": {"message": "no such key"}}`)
 	}))
 	defer srv.Close()
-	program := build(t, "agent", "", "../../docs/examples/agent")
+	program := filepath.Join(t.TempDir(), "agent")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../../docs/examples/agent").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	// No server listens on port 1.
 	const unreachable = "http://127.0.0.1:1"
 	for _, tt := range []struct{ model, sandbox, key, want string }{

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -185,57 +184,6 @@ func TestKilledDuringRestore(t *testing.T) {
 	}
 	if broken == 0 {
 		t.Error("no attempt broke a restore off")
-	}
-}
-
-// An open attempt survives an upgrade, and a restore is waited for, or ended by the next program.
-func TestUpgradeDuringUndo(t *testing.T) {
-	t.Parallel()
-	one, two := build(t, "one", "-X main.release=v1", "."), build(t, "two", "-X main.release=v2", ".")
-	s := startUpgradable(t, one, []string{"SESSION_API_KEY=k"}, append(otherUser(t), "--changes", "undo")...)
-	c, err := client.New(client.Config{BaseURL: "unix://" + filepath.Join(s.dir, "s"), Key: "k"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	programs := map[string]string{"v1": one, "v2": two}
-	upgrade := func(version, query string) {
-		t.Helper()
-		if status, _, answer := s.upgrade(programs[version], query); status != http.StatusOK {
-			t.Fatalf("%s: got %d %s", query, status, answer)
-		}
-		s.replaced(version)
-		testhelp.Eventually(t, func() bool { status, _ := s.do("GET", "/readyz", nil); return status == http.StatusOK }, "%s is ready", version)
-	}
-	exists := func(pattern string) bool {
-		names, err := filepath.Glob(filepath.Join(s.work, pattern))
-		return err == nil && len(names) > 0
-	}
-	const look, whole = "ls -A | wc -l; cat n f7", "3001\n0\n7"
-	s.run("i=0; while [ $i -lt 3000 ]; do echo $i > f$i; i=$((i+1)); done; echo 0 > n")
-	if _, err := c.Checkpoint(t.Context(), api.CheckpointRequest{Name: "whole"}); err != nil {
-		t.Fatal(err)
-	}
-
-	id, _, err := c.Attempt(t.Context(), api.Request{Action: api.RunAction{Command: "rm f*; echo 1 > n", Blocking: true}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	upgrade("v2", "")
-	if _, err := c.DiscardAttempt(t.Context(), id, false); err != nil {
-		t.Error(err)
-	}
-	s.want("after the attempt", s.run(look), whole)
-
-	var open sync.WaitGroup
-	t.Cleanup(open.Wait)
-	for _, to := range [][2]string{{"v1", "wait=600"}, {"v2", "wait=0&force=true"}} {
-		s.run("rm f*")
-		open.Go(func() { _, _ = c.Restore(t.Context(), api.RestoreRequest{To: "whole"}) })
-		testhelp.Eventually(t, func() bool { return exists(".actiond-restore-*") || exists("f*") }, "the restore")
-		upgrade(to[0], to[1])
-		open.Wait()
-		s.want("after the restore", s.run(look), whole)
 	}
 }
 

@@ -227,11 +227,6 @@ func (b *Browser) start(ctx context.Context, _ string, env []string) (*chromium,
 // own. It always does for root.
 func (b *Browser) Bare() bool { return b.bare.Load() || b.cfg.User.EffectiveUID() == 0 }
 
-// Runs reports whether a browser runs.
-func (b *Browser) Runs() bool {
-	return slices.ContainsFunc(b.kept.List(), func(s keeper.Info[*chromium]) bool { return s.Live })
-}
-
 // PIDs returns the process ids of the browsers that run.
 func (b *Browser) PIDs() (pids []int) {
 	for _, s := range b.kept.List() {
@@ -241,9 +236,6 @@ func (b *Browser) PIDs() (pids []int) {
 	}
 	return pids
 }
-
-// StopAll ends the browser unless a step runs; the next step is told how.
-func (b *Browser) StopAll(how string) { b.kept.StopAll(how) }
 
 // Close ends the browser and returns when its processes have ended. A running
 // step ends with an error.

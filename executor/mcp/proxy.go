@@ -368,18 +368,6 @@ func encode(v any) ([]byte, error) {
 // plainHTML leaves an escaped backslash as it is, whatever comes after it.
 var plainHTML = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
 
-// Servers returns the servers of the last Update.
-func (p *Proxy) Servers() (list []Server) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.current != nil {
-		for _, r := range p.current.runners {
-			list = append(list, r.spec)
-		}
-	}
-	return list
-}
-
 // Close disconnects all clients, ends all servers, and returns after their end.
 func (p *Proxy) Close() {
 	p.mu.Lock()

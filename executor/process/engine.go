@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/mark"
-	"github.com/actiond/actiond/internal/shorten"
 )
 
 // defaultMax is how many programs run at a time.
@@ -133,12 +131,6 @@ func (p *Process) user() *identity.User {
 	return p.engine.cfg.User
 }
 
-// Name returns the beginning of the program's command line.
-func (p *Process) Name() string { return shorten.Text(strings.Join(p.command.Argv, " "), maxName) }
-
-// maxName bounds the name of a program, in bytes.
-const maxName = 64
-
 // list returns the programs that run, and those that have ended and left their streams to
 // another process.
 func (e *Engine) list() []*Process {
@@ -168,19 +160,6 @@ func (e *Engine) Close() {
 	e.closed = true
 	e.mu.Unlock()
 	End(e.list())
-}
-
-// EndAll is Close of an engine that stays usable.
-func (e *Engine) EndAll() { End(e.list()) }
-
-// Running returns the names of the programs that have not ended.
-func (e *Engine) Running() (names []string) {
-	for _, p := range e.list() {
-		if !channel.Closed(p.exited) {
-			names = append(names, p.Name())
-		}
-	}
-	return names
 }
 
 // PIDs returns the process ids of the programs that run, and of those that have ended and left their

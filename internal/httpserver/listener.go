@@ -332,24 +332,6 @@ func SetStall(r *http.Request, limit time.Duration) {
 	}
 }
 
-// Descriptor calls f with the descriptor of a listener, or of a connection, also one of a
-// [LimitListener]. The descriptor stays open during the call.
-func Descriptor(c any, f func(fd int) error) error {
-	if bound, ok := c.(*boundConn); ok {
-		c = bound.Conn
-	}
-	socket, ok := c.(syscall.Conn)
-	if !ok {
-		return errors.ErrUnsupported
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var inner error
-	return errors.Join(raw.Control(func(fd uintptr) { inner = f(int(fd)) }), inner)
-}
-
 // taken sets a deadline for every write. The time between writes has no limit.
 type taken struct {
 	net.Conn

@@ -1,5 +1,5 @@
 // Package memfile keeps a value in a file in memory, for the process that is started in the
-// place of one that crashed or was upgraded.
+// place of one that crashed.
 package memfile
 
 import (

@@ -30,7 +30,7 @@ func (p *program) commands() []commandGroup {
 			p.changes(), p.diff(), p.undo(), p.checkpoint(), p.restore(), p.attempt(), p.bisect(),
 		}},
 		{"Look at sandboxes", []*cobra.Command{p.inspect(), p.network(), p.url(), p.logs(), p.ports(), p.stats(), p.events()}},
-		{"Operate a host or cluster", []*cobra.Command{p.serve(), p.pool(), p.prune(), p.upgrade()}},
+		{"Operate a host or cluster", []*cobra.Command{p.serve(), p.pool(), p.prune()}},
 		{setUp, []*cobra.Command{p.doctor(), p.demo(), p.image(), p.manifests(), p.version()}},
 	}
 }

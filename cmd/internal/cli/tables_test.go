@@ -38,7 +38,6 @@ func TestTablesFit(t *testing.T) {
 		{"stats", statsList{used}.Table(), []string{sandboxID, "63.99", "115GiB", "218.5GiB", "4096", "345.7GB", "456.8GB", "567.9GB", "678.9GB", "RECEIVED", "WRITTEN"}},
 		{"events", [][]string{eventInfo{}.Headings(), eventInfo{Time: old, ID: sandboxID, Name: name, What: "die", Code: "137"}.Row()}, []string{"2026-01-02 13:14:15", sandboxID, "die with status 137"}},
 		{"tools", toolTable{{Name: "str_replace_based_edit_tool", Description: text}}.Table(), []string{"str_replace_based_edit_tool"}},
-		{"upgrade", upgraded{Version: "v1.2.3-0.20261123063238-2ca5307", Previous: "v1.2.2", Ended: []string{name}, Unknown: []string{action}}.Table(), []string{"v1.2.2"}},
 	} {
 		var out bytes.Buffer
 		if err := output.WriteTable(&out, tt.rows, 80); err != nil {

@@ -576,36 +576,6 @@ func (k *Keeper[T]) Lookup(name string) (value T, ok bool) {
 	return value, false
 }
 
-// StopAll ends the values that no use has, and returns when they are gone. The next use of each is
-// told how.
-func (k *Keeper[T]) StopAll(how string) {
-	k.mu.Lock()
-	var stopping sync.WaitGroup
-	for _, s := range k.sessions {
-		k.use(s)
-		stopping.Go(func() {
-			defer k.leave(s)
-			select {
-			case <-s.turn:
-			default:
-				return
-			}
-			k.mu.Lock()
-			value, live := s.value, s.live
-			if s.live {
-				s.live, s.lost, s.since = false, how, time.Now()
-			}
-			k.mu.Unlock()
-			if live {
-				k.cfg.Stop(value, true)
-			}
-			s.turn <- struct{}{}
-		})
-	}
-	k.mu.Unlock()
-	stopping.Wait()
-}
-
 // CloseSession ends the value of a session; false where the session does not exist.
 // Callers that wait for the value get ErrClosed. A use that runs sees its value end.
 func (k *Keeper[T]) CloseSession(name string) bool {
