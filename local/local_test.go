@@ -60,13 +60,13 @@ func lock(t *testing.T, dir, name string) (root *os.Root, unlock func()) {
 func TestDriver(t *testing.T) {
 	t.Parallel()
 	server := drivertest.BuildServer(t)
-	open := func(t *testing.T) (*local.Driver, string) {
+	openWith := func(t *testing.T, server func() (string, error)) (*local.Driver, string) {
 		t.Helper()
 		dir, err := os.MkdirTemp("/tmp", "local-") //nolint:usetesting // short: sockets are in it
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := local.Open(local.Config{StateDir: dir, Agent: agent.Agent{}, Server: func() (string, error) { return server, nil }})
+		d, err := local.Open(local.Config{StateDir: dir, Agent: agent.Agent{}, Server: server})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,6 +82,20 @@ func TestDriver(t *testing.T) {
 		})
 		return d, dir
 	}
+	open := func(t *testing.T) (*local.Driver, string) {
+		t.Helper()
+		return openWith(t, func() (string, error) { return server, nil })
+	}
+	t.Run("next server", func(t *testing.T) {
+		t.Parallel()
+		present := server
+		d, _ := openWith(t, func() (string, error) { return present, nil })
+		next := filepath.Join(filepath.Dir(server), "next-server")
+		if err := os.Link(server, next); err != nil {
+			t.Fatal(err)
+		}
+		testNextServer(t, d, server, func() string { present = next; return next })
+	})
 	t.Run("same key", func(t *testing.T) {
 		t.Parallel()
 		one, _ := open(t)
@@ -269,6 +283,40 @@ func testSameKey(t *testing.T, one, other *local.Driver) {
 		t.Errorf("the other one: %v, %v", s, err)
 	}
 	if err := other.Delete(t.Context(), made[1]); err != nil {
+		t.Error(err)
+	}
+}
+
+// testNextServer checks that a sandbox has the server that it was made with until it is started again, and
+// then the one that install has put in its place.
+func testNextServer(t *testing.T, d *local.Driver, first string, install func() (next string)) {
+	t.Helper()
+	s, err := d.Create(t.Context(), sandbox.Spec{Key: "next"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := func() string {
+		t.Helper()
+		if s, err = d.Get(t.Context(), s.ID); err != nil {
+			t.Fatal(err)
+		}
+		program, err := os.Readlink("/proc/" + strings.TrimPrefix(s.Detail, "process ") + "/exe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return program
+	}
+	next := install()
+	if got := running(); got != first {
+		t.Errorf("before its end it runs %s, want %s", got, first)
+	}
+	if err := errors.Join(d.Stop(t.Context(), s, time.Minute), d.Start(t.Context(), s)); err != nil {
+		t.Fatal(err)
+	}
+	if got := running(); got != next {
+		t.Errorf("started again it runs %s, want %s", got, next)
+	}
+	if err := d.Delete(t.Context(), s); err != nil {
 		t.Error(err)
 	}
 }
