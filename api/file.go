@@ -27,18 +27,19 @@ const (
 	DialectStrands     Dialect = "strands"
 	DialectAnthropic   Dialect = "anthropic"
 	DialectToolset     Dialect = "agent_toolset_20260401" // Anthropic's set of tools
+	DialectActiond     Dialect = "actiond"
 )
 
 // UnmarshalJSON refuses an unknown dialect.
 func (d *Dialect) UnmarshalJSON(data []byte) (err error) {
-	*d, err = decodeWord(data, DialectOpenHandsV1, DialectGemini, DialectStrands, DialectAnthropic, DialectToolset)
+	*d, err = decodeWord(data, DialectOpenHandsV1, DialectGemini, DialectStrands, DialectAnthropic, DialectToolset, DialectActiond)
 	return err
 }
 
 // ReadAction reads a file, or with ImplSource "oh_aci" views a file or directory.
 type ReadAction struct {
 	// Path may be relative to the session's working directory, unless
-	// ImplSource is "oh_aci".
+	// ImplSource is "oh_aci" and the dialect is not "actiond".
 	Path string `json:"path"`
 	// Start and End are 0-based lines, End exclusive, -1 for the end of the file.
 	Start int `json:"start"`
@@ -239,7 +240,7 @@ const ModeHeader = "X-File-Mode"
 // EditAction changes a file, or several. Which fields matter depends on
 // ImplSource and Command.
 type EditAction struct {
-	// Path is absolute. In the dialect "gemini" and with a draft it may be
+	// Path is absolute. In the dialects "actiond" and "gemini" and with a draft it may be
 	// relative to the session's working directory; apply_patch has none.
 	Path string `json:"path"`
 	// Command is view, create, str_replace, insert, undo_edit, replace, write,

@@ -331,7 +331,7 @@ var refused = []struct {
 	{"line beyond all integers", `{"action":{"action":"read","args":{"path":"a","end":` + strings.Repeat("9", 400) + `}}}`, 400, "must be an integer, got the number 9999999999999999999999999999999999999999…"},
 	{"line beyond exact floats", `{"action":{"action":"read","args":{"path":"a","end":1e17}}}`, 400, "must be an integer, got the number 1e17"},
 	{"edit from an odd source", `{"action":{"action":"edit","args":{"path":"a","impl_source":"mine"}}}`, 400, `argument "impl_source" must be "oh_aci" or "llm_based_edit"`},
-	{"dialect that nobody speaks", `{"action":{"action":"edit","args":{"path":"a","dialect":"klingon"}}}`, 400, `argument "dialect" must be one of "openhands-v1", "gemini", "strands", "anthropic", "agent_toolset_20260401", got the string "klingon"`},
+	{"dialect that nobody speaks", `{"action":{"action":"edit","args":{"path":"a","dialect":"klingon"}}}`, 400, `argument "dialect" must be one of "openhands-v1", "gemini", "strands", "anthropic", "agent_toolset_20260401", "actiond", got the string "klingon"`},
 	{"read in an unknown format", `{"action":{"action":"read","args":{"path":"a","format":"html"}}}`, 400, `argument "format" must be "markdown", got the string "html"`},
 	{"edits that are no list", `{"action":{"action":"edit","args":{"path":"a","edits":"x"}}}`, 400, `argument "edits" must be a list of objects`},
 	{"edits of texts", `{"action":{"action":"edit","args":{"path":"a","edits":["x"]}}}`, 400, `argument "edits" must be a list of objects with "old_str" and "new_str", got the string "x"`},

@@ -30,7 +30,7 @@ type RunAction struct {
 	// does not know it.
 	ReturnOnInput bool `json:"return_on_input,omitzero"`
 	// Dialect is "" for one command, and text and control keys as input. "openhands-v1"
-	// has names for keys, and the others take commands of several lines.
+	// has names for keys, the others take commands of several lines, and "actiond" both.
 	Dialect Dialect `json:"dialect,omitzero"`
 	// Reference reads Command as the reference does: without white space around it, also as
 	// input, and with carriage returns as they are.

@@ -56,7 +56,7 @@ func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 		return api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: implDefault, SHA256: r.SHA256}
 	}
 	if a.ImplSource == implEditor || a.Dialect != "" {
-		r, err := e.editor.Do(edit.Command{Dialect: edit.Dialect(a.Dialect), Name: "view", Path: a.Path, ViewRange: a.ViewRange})
+		r, err := e.editor.Do(edit.Command{Dialect: edit.Dialect(a.Dialect), Name: "view", Path: a.Path, Dir: e.workingDir(req.Session), ViewRange: a.ViewRange})
 		return viewed(a, r, err)
 	}
 	r, err := e.editor.Read(a.Path, e.workingDir(req.Session), a.Start, a.End)
@@ -98,6 +98,9 @@ func viewed(a api.ReadAction, r edit.Result, err error) api.Observation {
 	case editorCode(err) == string(edit.CodeBinary): // a read finds that out before it asks the editor (docs/reference/openhands-protocol.md, section 5.1)
 		return api.ErrorObservation{Content: edit.BinaryFile, Code: editorCode(err)}
 	}
+	if a.Dialect == api.DialectActiond {
+		a.Path = r.Path
+	}
 	return api.ReadObservation{
 		Content: editorText(r, err), Path: a.Path, ImplSource: implEditor, SHA256: r.SHA256, Code: editorCode(err),
 	}
@@ -111,7 +114,7 @@ func (e *Executor) write(ctx context.Context, a api.WriteAction, req api.Request
 	switch dir := e.workingDir(req.Session); {
 	case a.Dialect == api.DialectGemini:
 		r, err = e.editor.Overwrite(a.Path, dir, a.Content, a.IfSHA256)
-	case a.Dialect == api.DialectStrands || a.Dialect == api.DialectToolset:
+	case a.Dialect == api.DialectStrands || a.Dialect == api.DialectToolset || a.Dialect == api.DialectActiond:
 		r, err = e.editor.WriteAll(edit.Dialect(a.Dialect), a.IfSHA256, a.Path, dir, a.Content)
 	case a.Exact != nil && *a.Exact:
 		r, err = e.editor.WriteExact(a.IfSHA256, a.Path, dir, a.Content, a.Start, a.End)
@@ -145,6 +148,9 @@ func (e *Executor) edit(ctx context.Context, a api.EditAction, req api.Request) 
 func edited(a api.EditAction, r edit.Result, err error) api.Observation {
 	if err != nil && a.Dialect != "" {
 		return complaint(err)
+	}
+	if a.Dialect == api.DialectActiond {
+		a.Path = r.Path
 	}
 	o := api.EditObservation{
 		Content: editorText(r, err), Path: a.Path, OldContent: a.OldStr, NewContent: a.NewStr,

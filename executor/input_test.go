@@ -70,6 +70,7 @@ func TestInput(t *testing.T) {
 		"v1 end":       {key, api.RunAction{Command: " END\n", Dialect: v1}, `<$'\E[F'>`},
 		"v1 page":      {strings.Replace(key, "3", "4", 1), api.RunAction{Command: "PGDN", Dialect: v1}, `<$'\E[6~'>`},
 		"v1 mode":      {five, api.RunAction{Command: "DOWN", Dialect: v1}, `<$'\EOB'>`},
+		"actiond down": {five, api.RunAction{Command: "DOWN", Dialect: api.DialectActiond}, `<$'\EOB'>`},
 		"prompt":       {strings.Replace(line, "-r", "-rp v:", 1), api.RunAction{Command: " a"}, `<\ a>`},
 		"v1 interrupt": {"sleep 1000", api.RunAction{Command: "ctrl+c", Dialect: v1}, `^C`},
 	} {

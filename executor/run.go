@@ -135,7 +135,7 @@ func (e *Executor) waitingIn(shell *bash.Session, outcome bash.Outcome) *api.Wai
 func (e *Executor) command(a api.RunAction, req api.Request, w api.Watch, t *turn) bash.Command {
 	c := bash.Command{
 		Text: a.Command, Input: a.IsInput, Verbatim: a.IsInput && !a.Reference,
-		KeyNames: a.IsInput && a.Dialect == api.DialectOpenHandsV1, Several: a.Dialect != "" && a.Dialect != api.DialectOpenHandsV1, Hidden: a.Hidden, Hard: -1, Queue: w.Queue, Waits: t.give, Cancelled: w.Cancelled,
+		KeyNames: a.IsInput && (a.Dialect == api.DialectOpenHandsV1 || a.Dialect == api.DialectActiond), Several: a.Dialect != "" && a.Dialect != api.DialectOpenHandsV1, Hidden: a.Hidden, Hard: -1, Queue: w.Queue, Waits: t.give, Cancelled: w.Cancelled,
 		Begin: func() error {
 			if err := t.check(); err != nil {
 				return err

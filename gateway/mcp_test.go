@@ -93,6 +93,11 @@ func reachMCP(t *testing.T, s api.Sandbox) {
 			_ = session.Close()
 		}
 	}
+	session := connect(&mcp.StreamableClientTransport{Endpoint: base + "/mcp?dialect=actiond", HTTPClient: &http.Client{Transport: headers{api.KeyHeader: s.SessionKey}}})
+	if list, err := session.ListTools(t.Context(), nil); err != nil || len(list.Tools) != 1 || list.Tools[0].Name != "bash" {
+		t.Errorf("in a dialect: got %+v, %v", list, err)
+	}
+	_ = session.Close()
 	for name, sent := range map[string]headers{
 		"the gateway's key": {api.GatewayKeyHeader: theKey},
 		"the session key":   {api.KeyHeader: s.SessionKey},

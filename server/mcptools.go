@@ -81,8 +81,8 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 			(*leave)()
 		}
 	}()
-	if !tools.Known(o.dialect) {
-		return unknownDialect(o.dialect)
+	if err := tools.CheckDialect(o.dialect); err != nil {
+		return api.BadRequest(err.Error())
 	}
 	if err := api.CheckSession(o.session); err != nil {
 		return err

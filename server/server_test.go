@@ -19,6 +19,7 @@ import (
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/api/tools"
 	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
@@ -227,6 +228,8 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		return api.NullObservation{}, nil
 	}}
 	sum := strings.Repeat("0a", 32)
+	dialects := strings.Join(tools.Dialects(), ", ")
+	_, choices, _ := strings.Cut(tools.CheckDialect("nope").Error(), dialects)
 	edits := &fake{do: func(_ context.Context, req api.Request) (api.Observation, error) {
 		a := req.Action.(api.EditAction)
 		return api.EditObservation{Content: "done", Path: "/w/" + a.Path, PrevExist: *a.OldStr == "x", SHA256: sum}, nil
@@ -382,9 +385,9 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"document without key", withKey, get("/openapi.yaml"), "", 200, string(api.OpenAPI)},
 		{"tools", nil, get("/v1/tools"), "", 200, ""},
 		{"tools of a dialect", nil, get("/v1/tools?dialect=gemini&format=gemini"), "", 200, ""},
-		{"tools of a format", nil, get("/v1/tools?dialect=openai"), "", 400, `{"detail":"dialect \"openai\" is unknown; dialects are agent_toolset_20260401, anthropic, gemini, openhands, openhands-v1, strands; openai is a format, which goes with every dialect: format=openai","errors":[]}`},
-		{"tools of an unknown dialect", nil, get("/v1/tools?dialect=nope"), "", 400, `{"detail":"dialect \"nope\" is unknown; dialects are agent_toolset_20260401, anthropic, gemini, openhands, openhands-v1, strands","errors":[]}`},
-		{"tools in no format", nil, get("/v1/tools?format=nope"), "", 400, `{"detail":"format \"nope\" is unknown; formats are openai, anthropic, gemini, mcp","errors":[]}`},
+		{"tools of a format", nil, get("/v1/tools?dialect=openai"), "", 400, `{"detail":"dialect \"openai\" is unknown; dialects are ` + dialects + `; openai is a format: format=openai` + choices + `","errors":[]}`},
+		{"tools of an unknown dialect", nil, get("/v1/tools?dialect=nope"), "", 400, `{"detail":"dialect \"nope\" is unknown; dialects are ` + dialects + choices + `","errors":[]}`},
+		{"tools in no format", nil, get("/v1/tools?format=nope"), "", 400, `{"detail":"format \"nope\" is unknown; formats are openai, openai-responses, anthropic, gemini, mcp` + choices + `","errors":[]}`},
 		{"tools without key", withKey, get("/v1/tools"), "", 403, ""},
 		{"tool call", nil, post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"},"tool_call_id":"c1"}`), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{},"outcome":"failed","text":"<ü> & run","is_error":true,"error_code":"command_failed","tool_call_id":"c1"}`},
 		{"tool call in a string", withExecutor(edits), post("/v1/tools/call", `{"dialect":"gemini","name":"replace","arguments":"{\"file_path\":\"a\",\"old_string\":\"x\",\"new_string\":\"y\",}"}`), "", 200, `{"message":"I edited the file /w/a.","observation":"edit","content":"done","extras":{"path":"/w/a","prev_exist":true,"old_content":null,"new_content":null,"impl_source":"oh_aci","diff":""},"outcome":"succeeded","text":"done","sha256":"` + sum + `","is_error":false,"repaired":["commas before closing brackets were dropped"]}`},

@@ -14,8 +14,8 @@ import (
 func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	dialect := query.Get("dialect")
-	if !tools.Known(dialect) {
-		return unknownDialect(dialect)
+	if err := tools.CheckDialect(dialect); err != nil {
+		return api.BadRequest(err.Error())
 	}
 	body, err := tools.EncodeDefinitions(tools.Definitions(dialect, s.has()), query.Get("format"))
 	if err != nil {
@@ -39,11 +39,6 @@ func (s *Server) has() func(need string) bool {
 		}
 		return capabilities[need].Available
 	}
-}
-
-func unknownDialect(name string) error {
-	_, problem := tools.Parse(name, "", "")
-	return api.BadRequest(problem.Text)
 }
 
 // callTool answers a tool call with its result. A mistake of the model is a result
@@ -151,8 +146,8 @@ func (s *Server) readToolCall(r *http.Request, begun time.Time) (call api.ToolCa
 		return call, nil, err
 	}
 	s.last.Store(int64(begun.Sub(s.started)))
-	if !tools.Known(call.Dialect) {
-		return call, nil, unknownDialect(call.Dialect)
+	if err := tools.CheckDialect(call.Dialect); err != nil {
+		return call, nil, api.BadRequest(err.Error())
 	}
 	return call, body, nil
 }

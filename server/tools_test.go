@@ -116,4 +116,10 @@ func TestToolsAreThoseOfTheSandbox(t *testing.T) {
 	if got, want := strings.Join(names, " "), "execute_bash think finish task_tracker"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	w = get("/v1/tools?dialect=actiond&format=openai-responses").send(newServer(t))
+	var flat struct{ Tools []map[string]any }
+	if err := json.Unmarshal(w.Body.Bytes(), &flat); err != nil || len(flat.Tools) != 1 ||
+		flat.Tools[0]["type"] != "function" || flat.Tools[0]["name"] != "bash" || flat.Tools[0]["strict"] != false || flat.Tools[0]["parameters"] == nil {
+		t.Errorf("for the Responses API: got %s, %v", w.Body, err)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"strings"
 )
 
@@ -38,25 +37,28 @@ func Definitions(dialect string, can func(action string) bool) []Definition {
 }
 
 // Formats are the formats of EncodeDefinitions, the default one first.
-var Formats = []string{"openai", "anthropic", "gemini", "mcp"}
+var Formats = []string{"openai", "openai-responses", "anthropic", "gemini", "mcp"}
 
 // EncodeDefinitions returns the JSON {"tools": [...]} in the format of a model API; an
 // empty format is the default one. An unknown format is an error.
 func EncodeDefinitions(list []Definition, format string) ([]byte, error) {
+	if err := CheckFormat(format); err != nil {
+		return nil, err
+	}
 	tools := make([]any, 0, len(list))
 	for _, d := range list {
 		named := ordered{{"name", d.Name}, {"description", d.Description}}
 		switch format {
 		case "", "openai":
 			tools = append(tools, ordered{{"type", "function"}, {"function", append(named, member{"parameters", d.Schema})}})
+		case "openai-responses": // this API makes schemas strict, with all arguments required, where it is not told
+			tools = append(tools, append(append(ordered{{"type", "function"}}, named...), member{"parameters", d.Schema}, member{"strict", false}))
 		case "anthropic":
 			tools = append(tools, append(named, member{"input_schema", d.Schema}))
 		case "gemini":
 			tools = append(tools, append(named, member{"parameters", schema(d.params, true)}))
 		case "mcp":
 			tools = append(tools, append(named, member{"inputSchema", d.Schema}))
-		default:
-			return nil, fmt.Errorf("format %q is unknown; formats are %s", format, strings.Join(Formats, ", "))
 		}
 	}
 	if format == "gemini" {

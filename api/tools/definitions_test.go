@@ -179,6 +179,7 @@ func TestDefinitionsOfWhatThereIs(t *testing.T) {
 		{"strands", nil, ""},
 		{"anthropic", []string{"run", "edit"}, "bash str_replace_based_edit_tool"},
 		{"strands", []string{"workspace_changes", "workspace_undo"}, "workspace_changes workspace_undo"},
+		{"actiond", []string{"run", "read", "edit", "grep", "workspace_changes", "workspace_undo"}, "bash read edit search changes undo"},
 		{"nobody's", []string{"run"}, ""},
 	} {
 		if got := names(tt.dialect, tt.can...); got != tt.want {

@@ -87,10 +87,43 @@ func Dialects() []string {
 	return slices.Sorted(maps.Keys(dialects()))
 }
 
-// Known reports whether a dialect exists; the empty one is Default.
-func Known(dialect string) bool {
-	_, ok := dialects()[cmp.Or(dialect, Default)]
-	return ok
+// Choices say which dialect and which formats fit a model, for people.
+var Choices = []struct{ Model, Dialect, Formats string }{
+	{"GPT and others", string(api.DialectActiond), "openai-responses or openai"},
+	{"Claude", string(api.DialectAnthropic), "anthropic"},
+	{"Claude's managed agents", string(api.DialectToolset), "anthropic"},
+	{"Gemini", string(api.DialectGemini), "gemini"},
+	{"OpenHands", string(api.DialectOpenHandsV1), "openai"},
+	{"Strands", string(api.DialectStrands), "the model's"},
+}
+
+// CheckDialect returns an error for the caller, unless the dialect exists; the empty one is Default.
+func CheckDialect(dialect string) error {
+	return check("dialect", cmp.Or(dialect, Default), Dialects(), "format", Formats)
+}
+
+// CheckFormat returns an error for the caller, unless the format exists; the empty one is the default one.
+func CheckFormat(format string) error {
+	return check("format", cmp.Or(format, Formats[0]), Formats, "dialect", Dialects())
+}
+
+// check returns an error for a name that is not one of a kind. The error names these, and the choices.
+func check(kind, name string, names []string, otherKind string, others []string) error {
+	if slices.Contains(names, name) {
+		return nil
+	}
+	text := fmt.Sprintf("%s %s is unknown; %ss are %s", kind, api.Excerpt(name), kind, strings.Join(names, ", "))
+	if slices.Contains(others, name) {
+		text += fmt.Sprintf("; %s is a %s: %s=%s", name, otherKind, otherKind, name)
+	}
+	text += "; dialect (format) by model:"
+	for i, c := range Choices {
+		if i > 0 {
+			text += ","
+		}
+		text += fmt.Sprintf(" %s %s (%s)", c.Model, c.Dialect, c.Formats)
+	}
+	return errors.New(text)
 }
 
 // dialects is the table of all tools that a model may call.
@@ -102,6 +135,7 @@ var dialects = sync.OnceValue(func() map[string][]tool {
 		string(api.DialectStrands):     slices.Concat(strands, workspaceTools),
 		string(api.DialectAnthropic):   slices.Concat(anthropic, workspaceTools),
 		string(api.DialectToolset):     slices.Concat(toolset, workspaceTools),
+		string(api.DialectActiond):     actiond,
 	}
 })
 
@@ -110,11 +144,7 @@ func find(dialect, name string) (*tool, *Error) {
 	dialect = cmp.Or(dialect, Default)
 	tools, ok := dialects()[dialect]
 	if !ok {
-		text := fmt.Sprintf("dialect %s is unknown; dialects are %s", api.Excerpt(dialect), strings.Join(Dialects(), ", "))
-		if slices.Contains(Formats, dialect) {
-			text += fmt.Sprintf("; %s is a format, which goes with every dialect: format=%[1]s", dialect)
-		}
-		return nil, &Error{Code: UnknownTool, Text: text}
+		return nil, &Error{Code: UnknownTool, Text: CheckDialect(dialect).Error()}
 	}
 	var names []string
 	for i := range tools {

@@ -1,6 +1,7 @@
 package tools_test
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -105,6 +106,18 @@ func TestTranslate(t *testing.T) {
 		{"anthropic", "str_replace_based_edit_tool", `{"command":"insert","path":"/a","insert_line":2,"insert_text":"x"}`, edit("/a", "insert", `"insert_line":2,"new_str":"x","dialect":"anthropic"`)},
 		{"anthropic", "str_replace_based_edit_tool", `{"command":"create","path":"/a","file_text":"x"}`, edit("/a", "create", `"file_text":"x","dialect":"anthropic"`)},
 
+		{"actiond", "bash", `{"command":"ls\npwd"}`, run(`"ls\npwd"`, `,"return_on_input":true,"dialect":"actiond"`)},
+		{"actiond", "bash", `{"command":"make","timeout":30}`, strings.Replace(run(`"make"`, `,"blocking":true,"return_on_input":true,"dialect":"actiond"`), `}},"is_error"`, `},"timeout":30.0},"is_error"`, 1)},
+		{"actiond", "bash", `{"restart":true}`, run(`""`, `,"reset":true,"return_on_input":true,"dialect":"actiond"`)},
+		{"actiond", "bash", `{"command":"DOWN","is_input":true}`, strings.Replace(run(`"DOWN"`, `,"return_on_input":true,"dialect":"actiond"`), `"is_input":false`, `"is_input":true`, 1)},
+		{"actiond", "read", `{"path":"a","view_range":[1,-1]}`, action("read", `"path":"a","start":0,"end":-1,"impl_source":"oh_aci","view_range":[1,-1],"dialect":"actiond"`)},
+		{"actiond", "edit", `{"path":"a","old_str":"x","new_str":"y","replace_all":null}`, edit("a", "str_replace", `"old_str":"x","new_str":"y","dialect":"actiond"`)},
+		{"actiond", "edit", `{"path":"a","old_str":"x","new_str":"","replace_all":true}`, edit("a", "replace", `"old_str":"x","new_str":"","allow_multiple":true,"dialect":"actiond"`)},
+		{"actiond", "edit", `{"path":"a","edits":[{"old_str":"x","new_str":"y"}]}`, edit("a", "str_replace", `"edits":[{"old_str":"x","new_str":"y"}],"dialect":"actiond"`)},
+		{"actiond", "edit", `{"path":"a","old_str":"","new_str":"y","if_sha256":"ab"}`, action("write", `"path":"a","content":"y","start":0,"end":-1,"dialect":"actiond","if_sha256":"ab"`)},
+		{"actiond", "search", `{"pattern":"x","include":"*.c","path":"d"}`, action("grep", `"pattern":"x","path":"d","include":"*.c","exclude":"","ignore_case":false,"fixed_strings":false,"names_only":false,"no_ignore":false,"limit":0,"file_limit":0`)},
+		{"actiond", "search", `{"pattern":"","include":"*.c"}`, action("glob", `"pattern":"**/*.c","path":"","ignore_case":false,"no_ignore":false`)},
+
 		{"", "message", `{"content":"hi","image_urls":[],"wait_for_response":true,"security_risk":-1}`, notice + `"message":"No observation","observation":"null","content":"","outcome":"succeeded"}}`},
 		{"gemini", "reject", `{"outputs":{"reason":"no"}}`, notice + `"message":"No observation","observation":"null","content":"","outcome":"succeeded"}}`},
 		{"", "finish", `{"outputs":{},"thought":""}`, notice + `"message":"","observation":"success","content":"","outcome":"succeeded"}}`},
@@ -127,7 +140,7 @@ func TestTranslate(t *testing.T) {
 			if dialect == tools.Default {
 				dialect = ""
 			}
-			shared := d.Name == "think" || d.Name == "finish" || d.Name == "task_tracker" || strings.HasPrefix(d.Name, "workspace_") || strings.Contains(d.Name, "_background_") // see TestWorkspace, TestBackground
+			shared := d.Name == "think" || d.Name == "finish" || d.Name == "task_tracker" || d.Action == tools.NeedsChanges || d.Action == tools.NeedsUndo || strings.Contains(d.Name, "_background_") // see TestWorkspace, TestBackground
 			if !seen[dialect+" "+d.Name] && !shared {
 				t.Errorf("no test translates %s of %q", d.Name, dialect)
 			}
@@ -153,6 +166,12 @@ func TestWorkspace(t *testing.T) {
 			if problem != nil || call.Workspace == nil || !reflect.DeepEqual(*call.Workspace, tt.want) {
 				t.Errorf("%s %s %s: got %+v, %v", dialect, tt.name, tt.arguments, call.Workspace, problem)
 			}
+		}
+	}
+	for name, undo := range map[string]bool{"changes": false, "undo": true} {
+		call, problem := tools.Parse("actiond", name, `{"paths": ["a"]}`)
+		if want := (tools.Workspace{Undo: undo, Paths: []string{"a"}}); problem != nil || !reflect.DeepEqual(call.Workspace, &want) {
+			t.Errorf("%s: got %+v, %v", name, call.Workspace, problem)
 		}
 	}
 	for arguments, want := range map[string]string{
@@ -190,5 +209,50 @@ func TestBackground(t *testing.T) {
 	}
 	if call, problem := tools.Parse("gemini", "run_shell_command", `{"command":"a","delay_ms":5}`); problem != nil || call.Background != nil {
 		t.Errorf("in the foreground: got %+v, %v", call, problem)
+	}
+}
+
+// What the schema cannot say of the arguments is said in words that name the tool's own.
+func TestActiondRefusals(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ tool, arguments, want string }{
+		{"bash", `{}`, `argument "command" is missing`},
+		{"bash", `{"command":"C-c","is_input":true,"restart":true}`, `"restart" and "is_input" cannot both be true`},
+		{"edit", `{"path":"a","old_str":"x"}`, `argument "new_str" is missing`},
+		{"edit", `{"path":"a","new_str":"x","replace_all":true}`, `"replace_all" needs "old_str"`},
+		{"edit", `{"path":"a","old_str":"x","edits":[{"old_str":"x","new_str":"y"}]}`, `"edits" replaces`},
+		{"search", `{"path":"a"}`, `argument "pattern" or "include" is missing`},
+		{"execute_bash", `{}`, "tools are bash, read, edit, search, changes, undo"},
+	} {
+		if _, problem := tools.Parse("actiond", tt.tool, tt.arguments); problem == nil || !strings.Contains(problem.Text, tt.want) {
+			t.Errorf("%s %s: got %v, want %q in it", tt.tool, tt.arguments, problem, tt.want)
+		}
+	}
+}
+
+// An unknown dialect or format is answered with what there is and what fits which model.
+func TestUnknownNamesSayWhatFits(t *testing.T) {
+	t.Parallel()
+	const fits = "; dialect (format) by model: GPT and others actiond (openai-responses or openai), Claude anthropic (anthropic), "
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{tools.CheckDialect("gpt"), `dialect "gpt" is unknown; dialects are ` + strings.Join(tools.Dialects(), ", ") + fits},
+		{tools.CheckDialect("openai"), "; openai is a format: format=openai" + fits},
+		{tools.CheckFormat("responses"), `format "responses" is unknown; formats are ` + strings.Join(tools.Formats, ", ") + fits},
+		{tools.CheckFormat("strands"), "; strands is a dialect: dialect=strands" + fits},
+	} {
+		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) {
+			t.Errorf("got %v, want %q in it", tt.err, tt.want)
+		}
+	}
+	for _, c := range tools.Choices {
+		if err := tools.CheckDialect(c.Dialect); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(tools.CheckDialect(""), tools.CheckFormat("")); err != nil {
+		t.Error(err)
 	}
 }

@@ -270,7 +270,7 @@ func TestVendors(t *testing.T) {
 		}
 	}
 	for _, dialect := range tools.Dialects() {
-		if !dialects[dialect] {
+		if !dialects[dialect] && dialect != "actiond" { // it is ours
 			t.Errorf("no vendor has the dialect %s", dialect)
 		}
 	}

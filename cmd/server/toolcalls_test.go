@@ -149,6 +149,51 @@ func (c *toolCaller) call(dialect, tool string, arguments any, code string) tool
 	return answer
 }
 
+// actiondStory is the example in the dialect "actiond", with relative paths and commands of several lines.
+var actiondStory = []toolStep{
+	{
+		"bash", `{"command": "mkdir sub # for the greeter\ncd sub"}`,
+		`{"action": "run", "args": {"command": "mkdir sub # for the greeter\ncd sub", "is_input": false, "blocking": false, "is_static": false, "cwd": null, "hidden": false, "return_on_input": true, "dialect": "actiond", "thought": "", "security_risk": -1}}`,
+		[]string{"[The command completed with exit code 0.]"},
+	},
+	{
+		"edit", `{"path": "greeter.py", "old_str": "", "new_str": "name = input(\"Enter your name: \")\nprint(f\"Hello, {name}!\")\n"}`,
+		`{"action": "write", "args": {"path": "greeter.py", "content": "name = input(\"Enter your name: \")\nprint(f\"Hello, {name}!\")\n", "start": 0, "end": -1, "dialect": "actiond", "thought": "", "security_risk": -1}}`,
+		[]string{"bytes to DIR/sub/greeter.py."},
+	},
+	{
+		"edit", `{"path": "greeter.py", "old_str": "Hello", "new_str": "Welcome"}`,
+		`{"action": "edit", "args": {"path": "greeter.py", "command": "str_replace", "file_text": null, "old_str": "Hello", "new_str": "Welcome", "insert_line": null,
+			"start": 1, "end": -1, "dialect": "actiond", "thought": "", "security_risk": -1, "impl_source": "oh_aci"}}`,
+		[]string{"The file DIR/sub/greeter.py has been edited.", `2	print(f"Welcome, {name}!")`},
+	},
+	{
+		"read", `{"path": "../sub/greeter.py", "view_range": [1, 1]}`,
+		`{"action": "read", "args": {"path": "../sub/greeter.py", "start": 0, "end": -1, "impl_source": "oh_aci", "view_range": [1, 1], "dialect": "actiond", "thought": "", "security_risk": -1}}`,
+		[]string{`1	name = input("Enter your name: ")`},
+	},
+	{
+		"search", `{"pattern": "Wel+come"}`,
+		`{"action": "grep", "args": {"pattern": "Wel+come", "path": "", "include": "", "exclude": "", "ignore_case": false, "fixed_strings": false, "names_only": false, "no_ignore": false, "limit": 0, "file_limit": 0, "thought": "", "security_risk": -1}}`,
+		[]string{"File: DIR/sub/greeter.py", `L2: print(f"Welcome, {name}!")`},
+	},
+	{
+		"search", `{"include": "*.py"}`,
+		`{"action": "glob", "args": {"pattern": "**/*.py", "path": "", "ignore_case": false, "no_ignore": false, "thought": "", "security_risk": -1}}`,
+		[]string{"DIR/sub/greeter.py"},
+	},
+	{
+		"bash", `{"command": "python3 greeter.py"}`,
+		`{"action": "run", "args": {"command": "python3 greeter.py", "is_input": false, "blocking": false, "is_static": false, "cwd": null, "hidden": false, "return_on_input": true, "dialect": "actiond", "thought": "", "security_risk": -1}}`,
+		[]string{"Enter your name:", "[The command waits for input."},
+	},
+	{
+		"bash", `{"command": "TestUser", "is_input": true}`,
+		`{"action": "run", "args": {"command": "TestUser", "is_input": true, "blocking": false, "is_static": false, "cwd": null, "hidden": false, "return_on_input": true, "dialect": "actiond", "thought": "", "security_risk": -1}}`,
+		[]string{"Welcome, TestUser!", "[The command completed with exit code 0.]"},
+	},
+}
+
 // The story through both endpoints: what the model says, the actions, what the
 // model reads.
 func TestGreeterByToolCalls(t *testing.T) {
@@ -156,22 +201,57 @@ func TestGreeterByToolCalls(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("the greeter is a Python program")
 	}
-	c, dir := newToolCaller(t)
-	for _, step := range greeterStory {
-		arguments := strings.ReplaceAll(step.arguments, "DIR", dir)
-		translated := c.post("/v1/tools/translate", "", step.tool, arguments)
-		var got, want any
-		if err := json.Unmarshal([]byte(strings.ReplaceAll(step.action, "DIR", dir)), &want); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(translated.Action, &got); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %s, want %v", step.arguments, translated.Action, want)
-		}
-		answer := c.call("", step.tool, arguments, "")
-		for _, piece := range step.says {
-			if piece = strings.ReplaceAll(piece, "DIR", dir); !strings.Contains(answer.text(), piece) {
-				t.Errorf("%s: got %q, want %q in it", step.arguments, answer.text(), piece)
+	for dialect, story := range map[string][]toolStep{"openhands": greeterStory, "actiond": actiondStory} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			c, dir := newToolCaller(t)
+			for _, step := range story {
+				arguments := strings.ReplaceAll(step.arguments, "DIR", dir)
+				translated := c.post("/v1/tools/translate", dialect, step.tool, arguments)
+				var got, want any
+				if err := json.Unmarshal([]byte(strings.ReplaceAll(step.action, "DIR", dir)), &want); err != nil {
+					t.Fatal(err)
+				}
+				if err := json.Unmarshal(translated.Action, &got); err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: got %s, want %v", step.arguments, translated.Action, want)
+				}
+				answer := c.call(dialect, step.tool, arguments, "")
+				for _, piece := range step.says {
+					if piece = strings.ReplaceAll(piece, "DIR", dir); !strings.Contains(answer.text(), piece) {
+						t.Errorf("%s: got %q, want %q in it", step.arguments, answer.text(), piece)
+					}
+				}
 			}
+		})
+	}
+}
+
+// What the tools of "actiond" say of a wrong call is of the call's own arguments: no other tool is named.
+func TestActiondByToolCalls(t *testing.T) {
+	t.Parallel()
+	c, dir := newToolCaller(t)
+	type args = map[string]any
+	testhelp.WriteFile(t, filepath.Join(dir, "a.txt"), "x\nx\n", 0o644)
+	for _, tt := range []struct {
+		tool       string
+		arguments  args
+		code, says string
+	}{
+		{"edit", args{"path": "a.txt", "old_str": "x", "new_str": "y"}, "multiple_matches", "Please ensure it is unique."},
+		{"edit", args{"path": "a.txt", "old_str": "z", "new_str": "y"}, "no_match", "did not appear verbatim"},
+		{"edit", args{"path": "a.txt", "old_str": "x", "new_str": "y", "replace_all": true}, "", "Replaced 2 occurrence(s) in " + dir + "/a.txt."},
+		{"edit", args{"path": "none.txt", "old_str": "x", "new_str": "y"}, "file_not_found", "The path " + dir + "/none.txt does not exist."},
+		{"edit", args{"path": ".", "old_str": "x", "new_str": "y"}, "is_directory", "is a directory. Give the path of a file."},
+		{"edit", args{"path": "new/b.txt", "new_str": "b"}, "", "Wrote 1 bytes to " + dir + "/new/b.txt."},
+		{"read", args{"path": "."}, "", dir + "/new/b.txt"},
+		{"read", args{"path": "a.txt", "view_range": []int{5, 9}}, "invalid_range", "`view_range`"},
+		{"bash", args{"command": "x=5\n(exit $x)"}, "command_failed", "exit code 5"},
+		{"bash", args{"command": "", "restart": true}, "", "A new shell was started in " + dir},
+		{"bash", args{"command": "echo [$x]"}, "", "[]"},
+	} {
+		answer := c.call("actiond", tt.tool, tt.arguments, tt.code)
+		if text := answer.text(); !strings.Contains(text, tt.says) || strings.Contains(text, "`view`") || strings.Contains(text, "execute_bash") {
+			t.Errorf("%s %v: got %q, want %q in it", tt.tool, tt.arguments, text, tt.says)
 		}
 	}
 }

@@ -22,7 +22,7 @@ type Command struct {
 	Dialect Dialect
 	// Name is view, create, str_replace, insert, undo_edit, replace, write, copy or move.
 	Name string
-	// Path must be absolute, except in the dialect Gemini, where it may be relative to Dir.
+	// Path must be absolute, except in the dialects Gemini and Actiond, where it may be relative to Dir.
 	Path, Dir string
 	// NewPath is where copy and move put the file; it must be absolute, and no file may exist there. Only the dialect
 	// OpenHands has these commands.
@@ -93,7 +93,7 @@ func (e *Editor) Do(c Command) (Result, error) {
 	switch c.Dialect {
 	case Gemini:
 		c.Path = e.findName(c.Dir, c.Path, c.Name != "replace" || c.OldStr != nil && *c.OldStr == "")
-	case Toolset:
+	case Toolset, Actiond:
 		c.Path = absolutePath(c.Dir, c.Path)
 	}
 	c.Path = cleanPath(c.Path)
@@ -259,6 +259,8 @@ func (c Command) checkPlace(p place) error {
 		return notFound(p.shown)
 	case c.Name == "view":
 		return nil
+	case p.isDir() && c.Dialect == Actiond:
+		return refuse(CodeIsDirectory, "The path %s is a directory. Give the path of a file.", p.shown)
 	case p.isDir():
 		return invalid(CodeIsDirectory, "path", p.shown, fmt.Sprintf(
 			"The path %s is a directory and only the `view` command can be used on directories.", p.shown))
@@ -314,7 +316,7 @@ func (e *Editor) view(p place, c Command) (Result, error) {
 	if c.converts() {
 		return e.viewDocument(p, lines)
 	}
-	if media := inlineType(p.shown); (c.Markdown || p.dialect == OpenHandsV1) && strings.HasPrefix(media, "image/") {
+	if media := inlineType(p.shown); (c.Markdown || p.dialect == OpenHandsV1 || p.dialect == Actiond) && strings.HasPrefix(media, "image/") {
 		f, err := e.loadPlain(p)
 		if err != nil {
 			return Result{}, err

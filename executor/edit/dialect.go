@@ -20,6 +20,7 @@ const (
 	Strands     Dialect = "strands"
 	Anthropic   Dialect = "anthropic"              // as OpenHands, whose editor descends from it
 	Toolset     Dialect = "agent_toolset_20260401" // as well, and its paths may be relative
+	Actiond     Dialect = "actiond"                // as Toolset, and shows images
 )
 
 // maxStrandsSize is the largest file that the dialect Strands views and edits, in bytes.

@@ -24,7 +24,7 @@ func (c Command) converts() bool {
 	if c.Markdown {
 		return kind != ""
 	}
-	return (c.Dialect == OpenHands || c.Dialect == Anthropic) && slices.Contains(viewOnly, kind)
+	return (c.Dialect == OpenHands || c.Dialect == Anthropic || c.Dialect == Actiond) && slices.Contains(viewOnly, kind)
 }
 
 // viewDocument shows a document as Markdown, or a range of its lines.

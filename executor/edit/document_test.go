@@ -50,6 +50,7 @@ func TestViewDocument(t *testing.T) {
 		want       string
 	}{
 		{"whole", "s.pdf", edit.Command{}, shows("s.pdf") + page + "one\ntwo\n"},
+		{"in the dialect actiond", "s.pdf", edit.Command{Dialect: edit.Actiond}, shows("s.pdf") + page + "one\ntwo\n"},
 		{"in the dialect anthropic", "s.pdf", edit.Command{Dialect: edit.Anthropic}, shows("s.pdf") + page + "one\ntwo\n"},
 		{"range", "s.pdf", edit.Command{ViewRange: []int{3, 9}}, shows("s.pdf") + "two\n"},
 		{"range inside", "s.pdf", edit.Command{ViewRange: []int{2, 2}}, shows("s.pdf") + "one\n"},

@@ -57,7 +57,7 @@ func (e *Editor) ReadPart(d Dialect, path, dir string, first, last int) (Result,
 	return r, nil
 }
 
-// WriteAll is the tool "write" of these two: content as it is takes the place of the whole file, and the answer says so
+// WriteAll is the tool "write" of these two, and "edit" of ours without a text to replace: content as it is takes the place of the whole file, and the answer says so
 // in words. want is the hash that the file must have, "" for any.
 func (e *Editor) WriteAll(d Dialect, want, path, dir, content string) (Result, error) {
 	if d == Strands && !strings.HasPrefix(path, "/") {

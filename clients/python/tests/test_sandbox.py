@@ -465,6 +465,14 @@ class Tools(Sandboxes):
                               action_id=self.id())
         self.assertIn("called", result.text)
         self.assertFalse(result.is_error)
+        flat = self.sb.tools(dialect="actiond", format="openai-responses")
+        self.assertEqual(["bash", "read", "edit", "search"], [t["name"] for t in flat][:4])
+        path = self.path("called")
+        for name, arguments in (("bash", {"command": "# several\ntrue"}), ("edit", {"path": path, "new_str": "x\n"}),
+                                ("edit", {"path": path, "old_str": "x", "new_str": "y"}), ("read", {"path": path})):
+            result = self.sb.call(name, arguments, dialect="actiond", session=self.name())
+            self.assertFalse(result.is_error, result.text)
+        self.assertIn("y", result.text)
         result = self.sb.call("no_such_tool", "{}")
         self.assertTrue(result.is_error)
         self.assertTrue(result.error_code)

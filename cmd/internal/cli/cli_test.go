@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/actiond/actiond/api/tools"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
 	"github.com/actiond/actiond/sandbox/drivertest"
@@ -341,7 +342,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "tool ls --for opnai box", code: 2,
-			stderr: "runtimectl: --for: there is no format \"opnai\": formats are openai, anthropic, gemini, mcp\nRun 'runtimectl tool ls --help' for usage.\n",
+			stderr: "runtimectl: --for: " + tools.CheckFormat("opnai").Error() + "\nRun 'runtimectl tool ls --help' for usage.\n",
 		},
 		{
 			args: "demo --server /no/such/program", code: 1,

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,12 +34,7 @@ does. A dialect is a family of tool names and arguments: ` + strings.Join(tools.
 func addDialect(c *cobra.Command, dialect *string) {
 	c.Flags().StringVarP(dialect, "dialect", "d", tools.Default, "the `FAMILY` of tools (see tool --help)")
 	_ = c.RegisterFlagCompletionFunc("dialect", cobra.FixedCompletions(tools.Dialects(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
-	c.PreRunE = func(*cobra.Command, []string) error {
-		if !tools.Known(*dialect) {
-			return fmt.Errorf("there is no dialect %q: dialects are %s", *dialect, strings.Join(tools.Dialects(), ", "))
-		}
-		return nil
-	}
+	c.PreRunE = func(*cobra.Command, []string) error { return tools.CheckDialect(*dialect) }
 }
 
 func (p *program) toolLs() *cobra.Command {
@@ -58,8 +52,8 @@ no notebook. With --for it prints their definitions as a model API takes them.`,
 	addDialect(c, &dialect)
 	known := c.PreRunE
 	c.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if target != "" && !slices.Contains(tools.Formats, target) {
-			return fmt.Errorf("--for: there is no format %q: formats are %s", target, strings.Join(tools.Formats, ", "))
+		if err := tools.CheckFormat(target); err != nil {
+			return fmt.Errorf("--for: %w", err)
 		}
 		return known(cmd, args)
 	}

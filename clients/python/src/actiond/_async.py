@@ -792,7 +792,8 @@ class AsyncSandbox:
     # Tools of models, sessions, ports and the server.
 
     async def tools(self, dialect: str = "", format: str = "openai") -> List[Any]:
-        """Return the tools of a dialect that the sandbox has, defined for a model API: "openai", "anthropic", "gemini" or "mcp"."""
+        """Return the tools of a dialect that the sandbox has, defined for a model API: "openai", "openai-responses", "anthropic",
+        "gemini" or "mcp". The dialect "actiond" fits GPT and most other models."""
         return pick(await self._http.tell("GET", f"/v1/tools{_query(dialect=dialect, format=format)}"), "tools", list)
 
     async def call(self, name: str, arguments: Union[str, Mapping[str, Any], None], *, dialect: str = "", tool_call_id: Optional[str] = None,
