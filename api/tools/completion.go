@@ -11,7 +11,7 @@ import (
 )
 
 // Message is a message of OpenAI's chat completions API, which many model servers
-// implement. A message that was read from there is encoded unchanged, with the members
+// implement, or an item of its Responses API. A message that was read from there is encoded unchanged, with the members
 // that this type does not have.
 type Message struct {
 	// Role is the author: "system", "user", "assistant" or "tool".
@@ -24,12 +24,23 @@ type Message struct {
 	CallID *string
 
 	came json.RawMessage // the message as it was read; nil for a new one
+	item bool            // of the Responses API
 }
+
+// maxQuoted bounds what an error quotes.
+const maxQuoted = 1000
 
 // MarshalJSON returns the message for the API. A new message is encoded without Calls.
 func (m Message) MarshalJSON() ([]byte, error) {
 	if m.came != nil {
 		return m.came, nil
+	}
+	if m.item {
+		return json.Marshal(struct {
+			Type   string  `json:"type"`
+			CallID *string `json:"call_id"`
+			Output string  `json:"output"`
+		}{"function_call_output", m.CallID, m.Content})
 	}
 	return json.Marshal(struct {
 		Role    string  `json:"role"`
@@ -52,8 +63,7 @@ func Completion(body []byte) (Message, error) {
 			return m, nil
 		}
 	}
-	const most = 1000
-	return Message{}, fmt.Errorf("the model's API answered without a message: %s", body[:min(len(body), most)])
+	return Message{}, fmt.Errorf("the model's API answered without a message: %s", body[:min(len(body), maxQuoted)])
 }
 
 func readMessage(data json.RawMessage) (m Message, ok bool) {
@@ -124,7 +134,7 @@ func (m Message) Answer(
 		if text == "" && len(pictures) > 0 {
 			text = "(a picture, which this API has no place for)"
 		}
-		answers = append(answers, Message{Role: "tool", Content: text, CallID: c.ID})
+		answers = append(answers, Message{Role: "tool", Content: text, CallID: c.ID, item: m.item})
 	}
 	return answers, nil
 }
