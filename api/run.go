@@ -119,8 +119,8 @@ type RunMetadata struct {
 	// Waiting describes the running command, otherwise nil. The reference server does not send
 	// it, and its client ignores it.
 	Waiting *Waiting `json:"waiting,omitzero"`
-	// ShellReplaced says how the shell ended that a new one takes the place of; nil where the
-	// shell goes on. Suffix has it in words. The reference server does not send it, and its
+	// ShellReplaced reports how the shell ended and was replaced; nil if it still runs. Suffix
+	// has it in words. The reference server does not send it, and its
 	// client ignores it.
 	ShellReplaced *ShellReplaced `json:"shell_replaced,omitzero"`
 }

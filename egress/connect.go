@@ -34,21 +34,21 @@ type denialError struct{ reason string }
 
 func (e *denialError) Error() string { return e.reason }
 
-// failure is a connection that the policy does not refuse, and that there is not.
-type failure struct {
+// connectError is an allowed connection that could not be made.
+type connectError struct {
 	status int
 	text   string
 }
 
-func (e *failure) Error() string { return e.text }
+func (e *connectError) Error() string { return e.text }
 
 var (
-	errNotReady = &failure{http.StatusServiceUnavailable, "the proxy is not ready yet"}
-	errTooMany  = &failure{http.StatusServiceUnavailable, "this sandbox has too many connections"}
-	errFull     = &failure{http.StatusServiceUnavailable, "the sandboxes of this host have too many connections together"}
-	errTooFast  = &failure{http.StatusServiceUnavailable, "connections are opened too fast"}
-	errHeld     = &failure{http.StatusServiceUnavailable, "too many requests wait for hosts with secrets"}
-	errGone     = &failure{http.StatusServiceUnavailable, "the sandbox was disconnected"}
+	errNotReady = &connectError{http.StatusServiceUnavailable, "the proxy is not ready yet"}
+	errTooMany  = &connectError{http.StatusServiceUnavailable, "this sandbox has too many connections"}
+	errFull     = &connectError{http.StatusServiceUnavailable, "the sandboxes of this host have too many connections together"}
+	errTooFast  = &connectError{http.StatusServiceUnavailable, "connections are opened too fast"}
+	errHeld     = &connectError{http.StatusServiceUnavailable, "too many requests wait for hosts with secrets"}
+	errGone     = &connectError{http.StatusServiceUnavailable, "the sandbox was disconnected"}
 )
 
 // connect answers a CONNECT request, and carries the bytes of the connection.
@@ -249,7 +249,7 @@ func (c *connection) unreachable(ctx context.Context, err error) error {
 	case isNumber:
 		text = number.Error()
 	}
-	return &failure{status, fmt.Sprintf("cannot reach %s: %s", c.host.Join(c.port), text)}
+	return &connectError{status, fmt.Sprintf("cannot reach %s: %s", c.host.Join(c.port), text)}
 }
 
 // helloOf returns a reader of the client's bytes, which checks a TLS hello on the way.
@@ -317,9 +317,9 @@ func (b *sandbox) refuse(ctx context.Context, w http.ResponseWriter, c *connecti
 		http.Error(w, DeniedText(c.host.String(), c.port, denial.reason), http.StatusForbidden)
 		return
 	}
-	failed, ok := errors.AsType[*failure](err)
+	failed, ok := errors.AsType[*connectError](err)
 	if !ok {
-		failed = &failure{http.StatusBadGateway, "the connection failed"}
+		failed = &connectError{http.StatusBadGateway, "the connection failed"}
 	}
 	if failed.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")

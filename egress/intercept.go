@@ -312,11 +312,11 @@ func (i *interception) failed(ctx context.Context, err error) error {
 	if denial, ok := errors.AsType[*denialError](err); ok {
 		return denial
 	}
-	if failed, ok := errors.AsType[*failure](err); ok {
+	if failed, ok := errors.AsType[*connectError](err); ok {
 		return failed
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &failure{http.StatusBadGateway, "cannot reach " + i.conn.host.Join(i.conn.port) + ": its certificate is not valid"}
+		return &connectError{http.StatusBadGateway, "cannot reach " + i.conn.host.Join(i.conn.port) + ": its certificate is not valid"}
 	}
 	return i.conn.unreachable(ctx, err)
 }

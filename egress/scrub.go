@@ -35,9 +35,9 @@ func (f forms) find(text []byte) (found []span) {
 	return found
 }
 
-// begun returns where in text, from a place on, the first form may begin that text does not end: its first
-// bytes, so many of them, are there.
-func (f forms) begun(text []byte, from, known int) int {
+// partialMatch returns the offset in text, at or after from, of the first form that the end of text may
+// cut off, judged by its first known bytes; len(text) if none.
+func (f forms) partialMatch(text []byte, from, known int) int {
 	first := len(text)
 	for _, form := range f {
 		at := max(from, len(text)-len(form)+1)
@@ -190,7 +190,7 @@ func (s *scrubber) fill() {
 		}
 		s.ready = max(s.ready, s.settled)
 	default:
-		s.ready = max(s.ready, s.forms.begun(text, s.settled, s.guess))
+		s.ready = max(s.ready, s.forms.partialMatch(text, s.settled, s.guess))
 	}
 	s.found = append(s.found, s.forms.find(text)...) // also after a pause, before which drop forgot them
 	if got.err != nil {

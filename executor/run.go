@@ -63,7 +63,7 @@ func (e *Executor) run(
 	if a.Reset && a.Command == "" {
 		return e.restarted(a, shell), nil
 	}
-	result, err := shell.Run(ctx, e.looking(shell, a, w, command))
+	result, err := shell.Run(ctx, e.withActivity(shell, a, w, command))
 	if err != nil {
 		return notRun(ctx, a, err)
 	}
@@ -105,8 +105,8 @@ func notRun(ctx context.Context, a api.RunAction, err error) (api.Observation, e
 	return runFailed(a, "ERROR: "+err.Error()), nil
 }
 
-// looking lets clients, and where it is asked for the command itself, look at the activity of a shell.
-func (e *Executor) looking(shell *bash.Session, a api.RunAction, w api.Watch, c bash.Command) bash.Command {
+// withActivity lets clients, and the command if it returns on input, ask what the shell waits for.
+func (e *Executor) withActivity(shell *bash.Session, a api.RunAction, w api.Watch, c bash.Command) bash.Command {
 	if a.ReturnOnInput {
 		c.AwaitsInput = func() bool { return e.awaitsInput(shell) }
 	}

@@ -78,8 +78,7 @@ type States struct {
 	bytes   int // of the states in memory beside the last one
 	earlier uint64
 	evicted int64
-	// rewrite says that the written list differs from this one in more than the states of unwritten, and those that went because
-	// there were too many. That of an earlier process may end with a part of a line.
+	// rewrite: the file must be written anew, because appending unwritten is not enough, or because its last line may be torn.
 	rewrite   bool
 	unwritten []*numbered // saved, and not in the written list as they are
 	lines     int         // that were added to the written list since it was written as a whole

@@ -21,8 +21,8 @@ import (
 // Reason is the kind of activity of a process, or of the event that it waits for.
 type Reason string
 
-// The reasons, the one that says most about a command first: that of several processes
-// counts which comes first here, and then that of the one that was started last.
+// The reasons in order of precedence: of several processes, the first reason in this list wins;
+// then the youngest process.
 const (
 	// Input: it waits for input on its terminal, or on the standard input that is the
 	// caller's.

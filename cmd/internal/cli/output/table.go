@@ -212,12 +212,11 @@ const narrowest = 12
 // least is the width below which no column is cut, in a window that is too narrow for narrowest.
 const least = 6
 
-// fit narrows the widest columns, then the gaps between them, and then the widest columns but
-// the first again, until all have room in a window of most columns, 0 for any, or nothing can
-// be narrower.
-func fit(widths []int, most int) (fitting []int, gap int) {
+// fit shrinks columns to a window of width maxWidth (0: unlimited), as far as they can be: first
+// the widest, then the gaps, then all but the first.
+func fit(widths []int, maxWidth int) (fitting []int, gap int) {
 	fitting, gap = slices.Clone(widths), columnGap
-	if most <= 0 || len(widths) == 0 {
+	if maxWidth <= 0 || len(widths) == 0 {
 		return fitting, gap
 	}
 	total := func() int {
@@ -227,13 +226,13 @@ func fit(widths []int, most int) (fitting []int, gap int) {
 		}
 		return sum
 	}
-	for total() > most && slices.Max(fitting) > narrowest {
+	for total() > maxWidth && slices.Max(fitting) > narrowest {
 		fitting[slices.Index(fitting, slices.Max(fitting))]--
 	}
-	for total() > most && gap > 1 {
+	for total() > maxWidth && gap > 1 {
 		gap--
 	}
-	for rest := fitting[1:]; total() > most && len(rest) > 0 && slices.Max(rest) > least; {
+	for rest := fitting[1:]; total() > maxWidth && len(rest) > 0 && slices.Max(rest) > least; {
 		rest[slices.Index(rest, slices.Max(rest))]--
 	}
 	return fitting, gap
