@@ -151,7 +151,7 @@ func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) error {
 // fileChange reads the name, the conditions and the key that all requests that change a file have.
 func (s *Server) fileChange(r *http.Request, begun time.Time) (name string, c api.FileConditions, err error) {
 	if s.cfg.StageFile == nil || s.cfg.RemoveFile == nil {
-		return "", c, refuse(http.StatusBadRequest, "This server changes no files by %s", r.URL.Path)
+		return "", c, refuse(http.StatusBadRequest, "Changing files by %s is disabled on this server", r.URL.Path)
 	}
 	if name, err = s.filePath(r); err != nil {
 		return "", c, err

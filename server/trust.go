@@ -63,7 +63,7 @@ func (s *Server) trust(ca string) (t trusting, err error) {
 	}
 	block, rest := pem.Decode([]byte(ca))
 	if block == nil || block.Type != "CERTIFICATE" || len(bytes.TrimSpace(rest)) > 0 {
-		return t, errors.New("ca is no certificate in PEM")
+		return t, errors.New("ca is not a PEM certificate")
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil || !cert.IsCA {

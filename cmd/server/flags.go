@@ -422,7 +422,7 @@ func (o *options) readKey(file string) error {
 		return fmt.Errorf("reading the session key: %w", err)
 	}
 	if o.key = strings.TrimSpace(string(data)); o.key == "" {
-		return usagef("--session-key-file %s is empty: an empty key would let everybody in", file)
+		return usagef("--session-key-file %s is empty: an empty key would admit every client; write a key into it", file)
 	}
 	return nil
 }

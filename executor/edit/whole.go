@@ -204,7 +204,7 @@ func (e *Editor) Put(in *Incoming, c Conditions, mode *fs.FileMode) (Result, err
 	en := &entry{}
 	err = e.settle(in, w, mode, en)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Result{}, refuse(CodeConflict, "The file %s, what had arrived for it, or its directory was removed meanwhile, as a restore does that is forced. "+
+		return Result{}, refuse(CodeConflict, "A forced restore or another process removed %s or its directory while the upload arrived. "+
 			"Nothing was changed: send it again.", p.shown)
 	}
 	if err != nil {

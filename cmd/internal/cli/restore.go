@@ -84,7 +84,7 @@ func (p *program) printRestored(format *output.Format, name string, r *api.Resto
 			what  string
 			paths []api.FilePath
 		}{
-			{"cannot be had again as it was before", r.Lost},
+			{"previous content was not kept", r.Lost},
 			{"too large to be compared, may differ", r.Unread},
 			{"now a file apart from its other names", r.Split},
 		} {

@@ -64,7 +64,7 @@ func TestRestoreCommands(t *testing.T) {
 	f.answer("POST /v1/restore", strings.Replace(restoredJSON(""), `"refused_count":0`,
 		`"refused_count":2,"lost":["l\u001b"],"unread":["u"],"split":[{"base64":"/w=="}],"living":[7,8]`, 1))
 	code, stdout, stderr = m.run("undo", "box")
-	for _, want := range []string{`before: l\x1b`, "differ: u\n", `names: \xff`, "2 processes", "7 8\n", "runtimectl: 2 paths could not be restored, 2 of them not named\n", "nothing had to change\n"} {
+	for _, want := range []string{`not kept: l\x1b`, "differ: u\n", `names: \xff`, "2 processes", "7 8\n", "runtimectl: 2 paths could not be restored, 2 of them not named\n", "nothing had to change\n"} {
 		if code != 1 || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("exit code %d, %q, %q, want %q", code, stdout, stderr, want)
 		}
