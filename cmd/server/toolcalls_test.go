@@ -338,15 +338,15 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			m.problems = append(m.problems, "the task is "+last.Content)
 		}
 	} else {
-		for _, piece := range greeterStory[m.step-1].says {
+		for _, piece := range actiondStory[m.step-1].says {
 			if piece = strings.ReplaceAll(piece, "DIR", m.dir); last.Role != "tool" || last.ID != fmt.Sprint("call_", m.step-1) || !strings.Contains(last.Content, piece) {
 				m.problems = append(m.problems, fmt.Sprintf("step %d: told %+v, want %q", m.step, last, piece))
 			}
 		}
 	}
 	message := map[string]any{"role": "assistant", "content": "The greeter greets."}
-	if m.step < len(greeterStory) {
-		s := greeterStory[m.step]
+	if m.step < len(actiondStory) {
+		s := actiondStory[m.step]
 		message["content"] = nil
 		message["tool_calls"] = []any{map[string]any{"id": fmt.Sprint("call_", m.step), "type": "function", "function": map[string]any{
 			"name": s.tool, "arguments": strings.ReplaceAll(s.arguments, "DIR", m.dir),
@@ -378,7 +378,7 @@ func TestExampleAgents(t *testing.T) {
 			if err != nil || !strings.HasSuffix(string(out), "The greeter greets.\n") {
 				t.Errorf("got %q, %v", out, err)
 			}
-			if model.step != len(greeterStory)+1 || len(model.problems) > 0 {
+			if model.step != len(actiondStory)+1 || len(model.problems) > 0 {
 				t.Errorf("the model was asked %d times: %q", model.step, model.problems)
 			}
 		})
@@ -429,7 +429,7 @@ func TestExamplesInTheReadme(t *testing.T) {
 	readme := testhelp.ReadFile(t, "../../README.md")
 	for name, said := range map[string]string{
 		"docs/examples/agent.py":      "46 lines of\n[Python](",
-		"docs/examples/agent/main.go": "41 lines of [Go](",
+		"docs/examples/agent/main.go": "46 lines of [Go](",
 	} {
 		code := testhelp.ReadFile(t, "../../"+name)
 		if !strings.Contains(string(readme), said+name+")") {

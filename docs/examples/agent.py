@@ -42,7 +42,7 @@ def sandbox(path, body=None):
     return call(("http://sandbox" if unix else url) + path, env("SESSION_API_KEY", ""), body, Unix if unix else urllib.request.HTTPHandler)
 
 
-tools = sandbox("/v1/tools")["tools"]
+tools = sandbox("/v1/tools?dialect=actiond")["tools"]
 messages = [{"role": "user", "content": " ".join(sys.argv[1:])}]
 while True:
     reply = call(env("OPENAI_BASE_URL", "https://api.openai.com/v1") + "/chat/completions", env("OPENAI_API_KEY", ""),
@@ -52,6 +52,6 @@ while True:
     if not message.get("tool_calls"):
         sys.exit(print(message["content"]))
     for c in message["tool_calls"]:
-        answer = sandbox("/v1/tools/call", {"name": c["function"]["name"], "arguments": c["function"]["arguments"],
+        answer = sandbox("/v1/tools/call", {"dialect": "actiond", "name": c["function"]["name"], "arguments": c["function"]["arguments"],
                                             "tool_call_id": c["id"], "timeout": 600})
         messages.append({"role": "tool", "tool_call_id": c["id"], "content": answer["text"]})

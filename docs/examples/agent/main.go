@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/api/tools"
 )
@@ -27,7 +28,11 @@ func must[T any](v T, err error) T {
 func main() {
 	ctx, env := context.Background(), os.Getenv
 	sandbox := must(client.New(client.Config{BaseURL: env("SANDBOX_URL"), Key: env("SESSION_API_KEY")}))
-	definitions := must(sandbox.Tools(ctx, "openhands", "openai"))
+	definitions := must(sandbox.Tools(ctx, "actiond", "openai"))
+	call := func(ctx context.Context, c api.ToolCall) (api.ToolAnswer, error) {
+		c.Dialect = "actiond"
+		return sandbox.CallTool(ctx, c)
+	}
 	messages := []tools.Message{{Role: "user", Content: strings.Join(os.Args[1:], " ")}}
 	for {
 		body := must(json.Marshal(map[string]any{"model": env("MODEL"), "messages": messages, "tools": definitions}))
@@ -40,6 +45,6 @@ func main() {
 			fmt.Println(message.Content)
 			return
 		}
-		messages = append(append(messages, message), must(message.Answer(ctx, 600, sandbox.CallTool))...)
+		messages = append(append(messages, message), must(message.Answer(ctx, 600, call))...)
 	}
 }
