@@ -77,8 +77,6 @@ type Call struct {
 	Held int64
 	// Before is the state before the action if its work began before its turn; nil for most.
 	Before *Before
-	// Attempt says that [Manager.BeginAttempt] was called for the action.
-	Attempt bool
 	// Flow is the back-pressure of the caller that reads the output; nil for none.
 	Flow *Flow
 	// Do carries out the action; nil means by the executor.
@@ -96,7 +94,7 @@ type Manager struct {
 	work sync.WaitGroup // actions under way
 
 	effects *effects
-	broken  atomic.Bool // a bisect was broken off, see Recover
+	broken  atomic.Bool // a restore was broken off, see Recover
 	pinning sync.Mutex  // held between a look at the pins and a change of them
 
 	mu   sync.Mutex
@@ -233,11 +231,6 @@ func (m *Manager) Do(ctx context.Context, run *Run, release func()) { //nolint:c
 		run.err = cause
 	}
 	_, refused := errors.AsType[*api.Error](run.err)
-	if refused && c.Attempt {
-		m.pinning.Lock()
-		m.closeAttempt(c.ID)
-		m.pinning.Unlock()
-	}
 	run.takeAfter(ctx, refused || errors.Is(run.err, journal.ErrCancelled))
 	m.cfg.Ended(ctx, c, run.err, time.Since(begun))
 	run.record()

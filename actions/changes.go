@@ -22,7 +22,7 @@ type Workspace interface {
 	// Earlier returns the last state of an earlier process that can be compared with the first one; 0 without one, or
 	// where nothing changed since.
 	Earlier() uint64
-	// Unfinished reports whether the end of a process broke off a restore or a bisect.
+	// Unfinished reports whether the end of a process broke off a restore.
 	Unfinished() bool
 	// Await waits for the first state. It reports whether that is known, or will never be.
 	Await(ctx context.Context) bool
@@ -104,8 +104,7 @@ type effects struct {
 	open []*effect // those that began and did not end
 	idle time.Time // when the last effect ended
 
-	holder string        // holdRestore or holdBisect, which keeps actions from beginning; "" for neither
-	freed  chan struct{} // closed at the end of the holder; nil without one
+	freed chan struct{} // closed at the end of a restore, which keeps actions from beginning; nil without one
 
 	moved   chan struct{} // closed at the next state; nil without a watcher
 	looked  time.Time     // when the last step for watchers ended
@@ -149,7 +148,7 @@ func (e *effects) begin(ctx context.Context, f *effect) error {
 	}
 	defer e.mu.Unlock()
 	f.begun = time.Now()
-	if len(e.open) == 0 && e.holder == "" {
+	if len(e.open) == 0 && e.freed == nil {
 		e.workspace.Rest()
 	}
 	f.before = e.step()
@@ -176,7 +175,7 @@ func (f *effect) meets(other *effect) {
 // step returns the present state, or during a restore the state before it. While no effect is open, changes since the
 // last step belong to no action and are recorded as such. The caller holds mu.
 func (e *effects) step() uint64 {
-	if e.holder != "" {
+	if e.freed != nil {
 		return e.last
 	}
 	now, _ := e.workspace.Step()

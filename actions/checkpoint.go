@@ -21,7 +21,7 @@ const (
 // known.
 func (m *Manager) present(ctx context.Context, verify bool) (uint64, error) {
 	e := m.effects
-	if err := e.lockUnlessBisect(ctx); err != nil {
+	if err := e.lock(ctx); err != nil {
 		return 0, err
 	}
 	defer e.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// restoreTime is how long a restore and an attempt wait for contents of the present.
+// restoreTime is how long a restore waits for contents of the present.
 const restoreTime = 10 * time.Second
 
 // Known waits for the first state. The error is an *api.Error if it is not known in time, or the cause of the end of ctx.
@@ -162,7 +162,7 @@ func (m *Manager) Restore(ctx context.Context, req api.RestoreRequest, paths []s
 	}
 	options := api.RestoreOptions{Paths: paths, All: req.All, DryRun: req.DryRun, Diff: req.Diff}
 	if req.DryRun {
-		if err := m.effects.lockUnlessBisect(ctx); err != nil {
+		if err := m.effects.lock(ctx); err != nil {
 			return nil, err
 		}
 		m.effects.step()
@@ -216,7 +216,7 @@ func (m *Manager) restore(ctx context.Context, force bool, work func() (*api.Res
 	if m.State() != 0 {
 		m.capture(ctx, restoreTime) // so that the restore can be taken back
 	}
-	free, err := m.effects.hold(ctx, holdRestore, force)
+	free, err := m.effects.hold(ctx, force)
 	if err != nil {
 		return nil, err
 	}
@@ -310,4 +310,25 @@ func (e *effects) record(cause string, state uint64, c *api.Changes) {
 		p.OldMode, p.Mode, p.Diff, p.Lines = "", "", "", nil
 	}
 	e.note(cause, state, &short)
+}
+
+// Recovers reports whether a restore that the end of a process broke off has not ended.
+func (m *Manager) Recovers() bool { return m.broken.Load() }
+
+// Recover waits for the end of such a restore. Actions wait for it.
+func (m *Manager) Recover(ctx context.Context) error {
+	if !m.broken.Load() {
+		return nil
+	}
+	free, err := m.effects.hold(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer m.broken.Store(false)
+	defer free()
+	m.effects.workspace.Await(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
 }

@@ -239,12 +239,6 @@ func TestUndoAtFirst(t *testing.T) {
 			_, err := m.Checkpoint(t.Context(), api.CheckpointRequest{Name: "a"})
 			return err
 		},
-		"attempt": func(m *actions.Manager) error { return m.BeginAttempt(t.Context(), "a") },
-		"discard": func(m *actions.Manager) error { _, err := m.DiscardAttempt(t.Context(), "a", false); return err },
-		"bisect": func(m *actions.Manager) error {
-			_, err := m.NewBisect(t.Context(), api.BisectRequest{Good: "s8", Bad: "s9"})
-			return err
-		},
 	} {
 		tree := memtree.New()
 		tree.Off = "the workspace is not followed"
@@ -326,31 +320,18 @@ func TestRestoreBesideActions(t *testing.T) {
 	})
 }
 
-// A discard and what looks at the pins do not wait for each other.
-func TestDiscardBesideCheckpoint(t *testing.T) {
+// After a restore that the end of a process broke off, actions wait for the first state.
+func TestRecover(t *testing.T) {
 	t.Parallel()
 	tree := memtree.New()
+	tree.Broken = true
 	m := undoing(t, tree)
-	m.State()
-	if err := m.BeginAttempt(t.Context(), "try"); err != nil {
-		t.Fatal(err)
-	}
-	writes(t, m, "a=1")
-	restoring, goOn := make(chan struct{}), make(chan struct{})
-	tree.Restoring = func() { close(restoring); <-goOn }
-	errs := make(chan error, 3)
-	go func() { _, err := m.DiscardAttempt(t.Context(), "try", false); errs <- err }()
-	<-restoring
-	go func() { _, err := m.Checkpoint(t.Context(), api.CheckpointRequest{Name: "a"}); errs <- err }()
-	go func() { errs <- m.BeginAttempt(t.Context(), "again") }()
-	time.Sleep(10 * time.Millisecond) // they wait by now, or find nothing to wait for
-	close(goOn)
-	for range 3 {
-		if err := <-errs; err != nil {
-			t.Error(err)
+	tree.First = func() {
+		if !m.Recovers() {
+			t.Error("it is over before the first state")
 		}
 	}
-	if a := m.Attempts(); len(a) != 1 || a[0].Attempt != "again" || tree.Show() != "" {
-		t.Errorf("got %+v, the files are %s", a, tree.Show())
+	if err := m.Recover(t.Context()); err != nil || m.Recovers() {
+		t.Errorf("got %v, %t", err, m.Recovers())
 	}
 }

@@ -268,9 +268,6 @@ func AddChanges(body []byte, changes *Changes) (parts [][]byte, err error) {
 	return addMember([][]byte{body}, "changes", changes)
 }
 
-// AddAttempt returns the parts of an answer, which is a JSON object with members, with the id of an attempt at its end.
-func AddAttempt(parts [][]byte, id string) ([][]byte, error) { return addMember(parts, "attempt", id) }
-
 func addMember(parts [][]byte, name string, value any) ([][]byte, error) {
 	data, err := Encode(value)
 	if err != nil {
@@ -294,7 +291,6 @@ const (
 	CauseBackground = "background" // no action ran, and a process of the agent
 	CauseOffline    = "offline"    // no server ran
 	CauseRestore    = "restore"
-	CauseBisect     = "bisect"
 )
 
 // ChangeEntry is an entry of the log of changes.
@@ -396,6 +392,9 @@ func DecodeChangeRecord(data []byte) (r ChangeRecord, err error) {
 	}
 	if err != nil {
 		return ChangeRecord{}, fmt.Errorf("decoding changes: %w", err)
+	}
+	if r.Cause == "bisect" { // of an earlier server, which restored the present after one
+		r.Cause = CauseRestore
 	}
 	return r, nil
 }

@@ -45,11 +45,6 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/v1/actions/{id}/output"},
 		{Method: "POST", Path: "/v1/actions/{id}/resize"},
 		{Method: "POST", Path: "/v1/actions/{id}/signal"},
-		{Method: "GET", Path: "/v1/attempts"},
-		{Method: "POST", Path: "/v1/attempts"},
-		{Method: "POST", Path: "/v1/attempts/{id}/discard"},
-		{Method: "POST", Path: "/v1/attempts/{id}/keep"},
-		{Method: "POST", Path: "/v1/bisect"},
 		{Method: "GET", Path: "/v1/changes"},
 		{Method: "GET", Path: "/v1/changes/log"},
 		{Method: "GET", Path: "/v1/checkpoints"},
@@ -103,7 +98,7 @@ func TestOpenAPIExamples(t *testing.T) {
 		}
 		var err error
 		switch e.Route.Path {
-		case "/execute_action", "/v1/actions", "/v1/attempts":
+		case "/execute_action", "/v1/actions":
 			var r api.Request
 			if r, err = api.DecodeRequest(e.Body); err == nil {
 				kinds[r.Action.Kind()] = true
@@ -118,8 +113,6 @@ func TestOpenAPIExamples(t *testing.T) {
 			_, err = api.DecodeClaim(e.Body)
 		case "/v1/restore":
 			_, err = api.DecodeRestore(e.Body)
-		case "/v1/bisect":
-			_, err = api.DecodeBisect(e.Body)
 		case "/v1/checkpoints":
 			_, err = api.DecodeCheckpoint(e.Body)
 		case "/v1/renew":

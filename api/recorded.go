@@ -66,8 +66,6 @@ type RecordedAction struct {
 	Effect string `json:"effect,omitzero"`
 	// Changes are the changes by the action, as far as they are kept; lists leave them out.
 	Changes *Changes `json:"changes,omitzero"`
-	// Attempt is the id of the attempt that the action began, while it is open; lists leave it out.
-	Attempt string `json:"attempt,omitzero"`
 	// Observation is set once the action has ended; lists leave it out.
 	Observation jsontext.Value `json:"observation,omitzero"`
 }

@@ -70,16 +70,11 @@ type RestoreOptions struct {
 	Diff bool
 }
 
-// BisectPin is the name of the pin of the present while a bisect is under way.
-const BisectPin = ".bisect"
-
-// Pin is a state with a name: a checkpoint, or of another use with a name that begins with a dot.
+// Pin is a state with a name: a checkpoint.
 type Pin struct {
 	Name  string
 	State uint64
 	Time  time.Time
-	// Note is a remark for its user.
-	Note string
 	// Expires is until when the state goes last where the store has no room, after later ones too; zero for never.
 	Expires time.Time
 }
@@ -171,80 +166,12 @@ func CheckCheckpointName(name string) error {
 	return nil
 }
 
-// Attempt is an action whose effects are to be kept or discarded.
-type Attempt struct {
-	// Attempt is its id.
-	Attempt string `json:"attempt"`
-	// Action is the id of the action, and Before the state before it.
-	Action string    `json:"action"`
-	Before string    `json:"before"`
-	Time   time.Time `json:"time"`
-}
-
-// Attempts is the list of open attempts, one at most.
-type Attempts struct {
-	Attempts []Attempt `json:"attempts"`
-}
-
-// BisectRequest asks which action broke something, between a state in which a command succeeds and a later one in which
-// it fails.
-type BisectRequest struct {
-	Good StateRef `json:"good"`
-	Bad  StateRef `json:"bad"`
-	// Command is a shell command: it exits with 0 in a good state, with 125 where a state cannot be tested, and otherwise
-	// in a bad one. 126, 127 and a timeout end the bisect, as with git.
-	Command string `json:"command"`
-	// Timeout bounds a test, in seconds; 0 means 600.
-	Timeout float64 `json:"timeout,omitzero"`
-}
-
-// Events of a bisect.
-const (
-	BisectTesting = "testing" // a state was restored, and its test begins
-	BisectTested  = "tested"
-	BisectResult  = "result" // the end
-	BisectError   = "error"  // the end, without a result
-)
-
-// Verdicts of a test.
-const (
-	VerdictGood = "good"
-	VerdictBad  = "bad"
-	VerdictSkip = "skip"
-)
-
-// BisectEvent is a line of the stream of a bisect. Before the last one, the workspace is restored to its
-// state before the bisect.
-type BisectEvent struct {
-	// Event is one of the events above, and says which members there are.
-	Event string `json:"event"`
-	// State is the tested state, and N the action that ended with it; of a result the first bad one. N is 0 if it was no
-	// action.
-	State string `json:"state,omitzero"`
-	N     uint64 `json:"n,omitzero"`
-	// Left is about how many tests are to come.
-	Left int `json:"left,omitzero"`
-	// Verdict, ExitCode and Output, its end, are of a test.
-	Verdict  string `json:"verdict,omitzero"`
-	ExitCode *int   `json:"exit_code,omitzero"`
-	Output   string `json:"output,omitzero"`
-	// Tests is how many tests there were.
-	Tests int `json:"tests,omitzero"`
-	// Skipped are states that may be the first bad one as well, because they could not be tested.
-	Skipped []string `json:"skipped,omitempty"`
-	// Detail says why there is no result, or which files the restore of the present could not
-	// bring back.
-	Detail string `json:"detail,omitzero"`
-}
-
 // maxRestorePaths bounds the paths of a restore.
 const maxRestorePaths = 1000
 
 var (
 	restoreShape    = shapeOf(RestoreRequest{})
 	checkpointShape = shapeOf(CheckpointRequest{}, "name")
-	nothingShape    = shapeOf(struct{}{})
-	bisectShape     = shapeOf(BisectRequest{}, "good", "bad", "command")
 )
 
 // DecodeRestore reads the body of a restore. An error is an *[Error]: with status 400 if a member is wrong, and 422 if
@@ -300,38 +227,6 @@ func DecodeCheckpoint(body []byte) (CheckpointRequest, error) {
 		return r, Invalid(fmt.Sprintf("body.wait_seconds: must be 0 to %d, got %s", maxCheckpointWait, FormatSeconds(*r.Wait)))
 	case !(r.Expires >= 0 && r.Expires <= maxCheckpointExpires):
 		return r, Invalid(fmt.Sprintf("body.expires_seconds: must be 0 to %d, got %s", maxCheckpointExpires, FormatSeconds(r.Expires)))
-	}
-	return r, nil
-}
-
-// DecodeNothing refuses a body with members. An error is an *[Error].
-func DecodeNothing(body []byte) error {
-	_, err := decodeBody[struct{}](nothingShape, body, nil)
-	return err
-}
-
-// Bounds of a bisect: the longest command in bytes, and the default and longest timeouts of a test in seconds.
-const (
-	maxBisectCommand = 64 << 10
-	bisectTimeout    = 600
-	maxBisectTimeout = 24 * 3600
-)
-
-// DecodeBisect reads the body of a bisect, and sets the default timeout. An error is an *[Error].
-func DecodeBisect(body []byte) (BisectRequest, error) {
-	r, err := decodeBody[BisectRequest](bisectShape, body, nil)
-	if err != nil {
-		return r, err
-	}
-	switch {
-	case r.Good == "" || r.Bad == "":
-		return r, Invalid(`body: "good" and "bad" must each name a state`)
-	case strings.TrimSpace(r.Command) == "" || len(r.Command) > maxBisectCommand || strings.ContainsRune(r.Command, 0):
-		return r, Invalid(fmt.Sprintf("body.command: must be a shell command of at most %d bytes without NUL", maxBisectCommand))
-	case r.Timeout < 0 || r.Timeout > maxBisectTimeout:
-		return r, Invalid(fmt.Sprintf("body.timeout: must be 0 to %d seconds, got %s", maxBisectTimeout, FormatSeconds(r.Timeout)))
-	case r.Timeout == 0:
-		r.Timeout = bisectTimeout
 	}
 	return r, nil
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/actiond/actiond/executor/internal/store"
 )
 
-// Unfinished reports whether the end of a server broke off a restore or a bisect: the tree is between two states.
+// Unfinished reports whether the end of a server broke off a restore: the tree is between two states.
 func (w *Workspace) Unfinished() bool {
-	return w.cfg.Dir != "" && w.cfg.StateDir != "" && changes.Unfinished(w.cfg.StateDir, api.BisectPin)
+	return w.cfg.Dir != "" && w.cfg.StateDir != "" && changes.Unfinished(w.cfg.StateDir)
 }
 
 // resume ends the restore that a killed process began.

@@ -190,50 +190,33 @@ func TestRestoreAfterRestart(t *testing.T) {
 	end(e)
 }
 
-// A bisect that the end of the server broke off can be taken back, however large its test made the workspace, and a
-// restore after the end of a server says so.
-func TestRestoreAfterBisect(t *testing.T) {
+// A store of an earlier server, in which an attempt was open and a bisect broken off, opens without them: checkpoints are there.
+func TestStoreOfEarlierServer(t *testing.T) {
 	t.Parallel()
 	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
-	begin := func() *executor.Executor {
-		t.Helper()
-		e, err := executor.New(t.Context(), executor.Config{
-			WorkingDir: dir, Workspace: executor.WorkspaceConfig{Dir: dir, StateDir: state}, Env: os.Environ(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.Workspace().Await(t.Context())
-		return e
-	}
 	put(t, dir, "a", "1")
-	e := begin()
-	n := kept(t, e.Workspace())
-	if err := e.Workspace().Pin(api.Pin{Name: api.BisectPin, State: n}); err != nil {
+	w, e := followBy(t, dir, executor.WorkspaceConfig{StateDir: state})
+	n := kept(t, w)
+	if err := w.Pin(api.Pin{Name: "mine", State: n, Time: time.Unix(1, 0)}); err != nil {
 		t.Fatal(err)
 	}
-	put(t, dir, "junk", "")
-	unnamed := stepOf(e.Workspace())
-	if err := errors.Join(e.Close(), os.Truncate(filepath.Join(dir, "junk"), 300<<20)); err != nil {
+	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Workspace().Restore(n, api.RestoreOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the end: got %v", err)
+	name := filepath.Join(state, "states")
+	list := string(testhelp.ReadFile(t, name))
+	early := strings.Replace(list, "pin \"mine\" 1 1000000000 \"\" 0\n", fmt.Sprintf("pin \".attempt\" %[1]d 5 \"x\"\npin \".bisect\" %[1]d 6 \"\"\npin \"mine\" %[1]d 1000000000 \"\"\n", n), 1)
+	if early == list {
+		t.Fatalf("got the list %s", list)
 	}
-	e = begin()
-	w := e.Workspace()
-	if w.Earlier() != 0 {
-		t.Errorf("what the test changed is said to have changed while no server ran, since the state %d", w.Earlier())
+	testhelp.WriteFile(t, name, early, 0o600)
+	put(t, dir, "a", "2")
+	w = follow(t, dir, executor.WorkspaceConfig{StateDir: state})
+	if pins := w.Pins(); len(pins) != 1 || pins[0].Name != "mine" || pins[0].State != n || w.Unfinished() {
+		t.Errorf("got %+v, %t", pins, w.Unfinished())
 	}
-	r, err := w.Restore(n, api.RestoreOptions{})
-	if err != nil || r.RefusedCount > 0 || fmt.Sprint(texts(t, dir)) != "map[a:1]" {
+	if r, err := w.Restore(n, api.RestoreOptions{}); err != nil || r.RefusedCount > 0 || fmt.Sprint(texts(t, dir)) != "map[a:1]" {
 		t.Errorf("got %+v, %v, %v", r, err, texts(t, dir))
-	}
-	if next := stepOf(w); next <= unnamed+500 {
-		t.Errorf("got the state %d after %d", next, unnamed)
-	}
-	if err := errors.Join(w.Unpin(api.BisectPin), e.Close()); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -230,8 +230,7 @@ func (w *Workspace) follow() {
 		w.tracker.Store(tracker)
 	}
 	files, bytes := w.state.Size()
-	// The remains of a bisect are taken back, however large its test made the workspace.
-	if why == "" && w.cfg.Mode == "" && !w.Unfinished() && (w.state.Names() > defaultUndoNames || bytes > defaultUndoBytes) {
+	if why == "" && w.cfg.Mode == "" && (w.state.Names() > defaultUndoNames || bytes > defaultUndoBytes) {
 		why = "the workspace is larger than 256 MiB or 50,000 names: start the server with --changes undo"
 	}
 	w.mu.Unlock()
@@ -259,11 +258,6 @@ func (w *Workspace) begin(tracker *changes.Tracker) error {
 	}
 	var before *changes.State
 	earlier := states.Earlier()
-	for _, p := range states.Pins() {
-		if p.Name == api.BisectPin { // what there was before a bisect, which is brought back
-			earlier = p.State
-		}
-	}
 	if earlier > 0 {
 		if before, err = states.Get(earlier); err != nil {
 			w.deps.logger.WarnContext(w.ctx, "what changed while no server ran is not known", slog.Any("error", err))
@@ -282,14 +276,11 @@ func (w *Workspace) begin(tracker *changes.Tracker) error {
 	states.Skip(w.recorded, stateGap)
 	if before != nil {
 		c := changes.Compare(before, state, changes.Limits{})
-		if c.Exact && c.Counts == (changes.Counts{}) && len(c.Ignored) == 0 && earlier == states.Earlier() && earlier >= w.recorded {
+		if c.Exact && c.Counts == (changes.Counts{}) && len(c.Ignored) == 0 && earlier >= w.recorded {
 			w.present(states.Resume(state), state)
 			return nil
 		}
-		bisect := func(p changes.Pin) bool { return p.Name == api.BisectPin }
-		if !slices.ContainsFunc(states.Pins(), bisect) { // what a test changed is to be taken back
-			w.earlier = earlier
-		}
+		w.earlier = earlier
 	}
 	w.keep(state)
 	return nil

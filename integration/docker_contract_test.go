@@ -71,7 +71,7 @@ func TestGatewayContractOfUndo(t *testing.T) {
 	}
 	defer c.Close()
 	contract.Undo(t, c, "/workspace")
-	for _, path := range []string{"/v1/restore", "/v1/checkpoints", "/v1/attempts", "/v1/bisect"} {
+	for _, path := range []string{"/v1/restore", "/v1/checkpoints"} {
 		g.want(http.StatusForbidden, http.MethodPost, url+path, `{}`, "X-Session-API-Key", "another")
 	}
 	program, err := cliProgram()

@@ -53,7 +53,7 @@ func changesOf(run *actions.Run) *api.Changes {
 }
 
 // withChanges returns the parts of an answer, with the action's changes if the call asks for them; in a header where it
-// asked in one. The answer of an attempt has its id, while it is open.
+// asked in one.
 func (s *Server) withChanges(h http.Header, c *call, run *actions.Run, body []byte) (parts [][]byte, err error) {
 	parts = [][]byte{body}
 	switch {
@@ -65,11 +65,6 @@ func (s *Server) withChanges(h http.Header, c *call, run *actions.Run, body []by
 		h.Set(api.ChangesHeader, changesOf(run).Header())
 	default:
 		parts, err = api.AddChanges(body, changesOf(run))
-	}
-	if err == nil && c.Attempt {
-		if id := s.actions.AttemptOf(run.ID()); id != "" {
-			parts, err = api.AddAttempt(parts, id)
-		}
 	}
 	return parts, err
 }

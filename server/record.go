@@ -180,7 +180,7 @@ var uncancellable = []string{api.ReadAction{}.Kind(), api.WriteAction{}.Kind(), 
 func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, status int, run *actions.Run) error {
 	info := run.Info()
 	answer := recordedAction(info)
-	answer.Waiting, answer.Attempt = run.Waiting(), s.actions.AttemptOf(info.ID)
+	answer.Waiting = run.Waiting()
 	if !slices.Contains(states[2:], answer.State) {
 		return writeJSON(w, status, answer)
 	}

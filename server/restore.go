@@ -1,16 +1,11 @@
 package server
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/channel"
 )
 
 // decodeEntered decodes a small body of JSON once the request has acquired the semaphore of actions in flight, which
@@ -92,109 +87,4 @@ func (s *Server) removeCheckpoint(w http.ResponseWriter, r *http.Request) error 
 		w.WriteHeader(http.StatusNoContent)
 	}
 	return err
-}
-
-// makeAttempt answers an action as postAction does, which can be discarded.
-func (s *Server) makeAttempt(w http.ResponseWriter, r *http.Request) error {
-	return s.answerAction(w, r, func(begun time.Time) (*call, error) {
-		c, err := s.readAction(r, begun, formAction)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.actions.BeginAttempt(r.Context(), c.ID); err != nil {
-			return nil, err
-		}
-		c.Attempt, c.unused = true, func() { s.actions.LeaveAttempt(c.ID) }
-		return c, nil
-	})
-}
-
-func (s *Server) listAttempts(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, api.Attempts{Attempts: s.actions.Attempts()})
-}
-
-func (s *Server) keepAttempt(w http.ResponseWriter, r *http.Request) error {
-	id, err := attemptIn(r)
-	if err != nil {
-		return err
-	}
-	kept, err := s.actions.KeepAttempt(id)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, kept)
-}
-
-// attemptIn returns the id in the path of a request without members in its body.
-func attemptIn(r *http.Request) (id string, err error) {
-	if r.ContentLength != 0 {
-		body, err := readJSON(r, maxSmallBody)
-		if err == nil {
-			err = api.DecodeNothing(body)
-		}
-		if err != nil {
-			return "", err
-		}
-	}
-	return pathValue(r, "id")
-}
-
-// discardAttempt restores the state before an attempt.
-func (s *Server) discardAttempt(w http.ResponseWriter, r *http.Request) error {
-	id, err := attemptIn(r)
-	if err != nil {
-		return err
-	}
-	force, err := yes(r, "force")
-	if err != nil {
-		return err
-	}
-	leave, err := s.enter()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	restored, err := s.actions.DiscardAttempt(r.Context(), id, force)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, restored)
-}
-
-// bisect answers with the events of a bisect as they come, as lines of JSON unless the request accepts another form.
-func (s *Server) bisect(w http.ResponseWriter, r *http.Request) error {
-	req, leave, err := decodeEntered(s, r, api.DecodeBisect)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	ctx, giveUp := context.WithCancelCause(r.Context())
-	defer giveUp(nil)
-	begun, err := s.actions.NewBisect(ctx, req)
-	if err != nil {
-		return err
-	}
-	defer s.onHangUp(giveUp)()
-	out := &events{w: w, form: cmp.Or(streamForm(r), linesType), giveUp: giveUp}
-	out.begin()
-	defer sync.OnceFunc(out.beat(s.heartbeat, func() *api.Waiting { return nil }))() // also of a panic
-	begun.Run(ctx, func(e api.BisectEvent) error {
-		line, err := api.Encode(e)
-		if err != nil {
-			return err
-		}
-		return out.write(e.Event, 0, line)
-	})
-	return nil // it was reported in the stream
-}
-
-// onHangUp gives up once the server ends, until stop.
-func (s *Server) onHangUp(giveUp context.CancelCauseFunc) (stop func()) {
-	return channel.Go(func(over <-chan struct{}) {
-		select {
-		case <-s.hungUp:
-			giveUp(errStopping)
-		case <-over:
-		}
-	})
 }

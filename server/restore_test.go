@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/actions/memtree"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/contract"
@@ -53,7 +52,7 @@ var checked struct {
 }
 
 // segment is a part of a path that names something.
-var segment = regexp.MustCompile(`^(/v1/(?:checkpoints|attempts|actions)/)([^/]+)`)
+var segment = regexp.MustCompile(`^(/v1/(?:checkpoints|actions)/)([^/]+)`)
 
 // wantAnswer sends a request, looks for a text in the answer, and holds it to the document.
 func wantAnswer(t *testing.T, s *server.Server, q request, status int, want string) string {
@@ -160,7 +159,7 @@ func TestRestoreBadInput(t *testing.T) {
 	}
 	locked := undoing(t, tree, func(c *server.Config) { c.Key = "k" })
 	for _, rt := range locked.Routes() {
-		if strings.Contains(rt.Path, "/restore") || strings.Contains(rt.Path, "/checkpoints") || strings.Contains(rt.Path, "/attempts") || strings.Contains(rt.Path, "/bisect") {
+		if strings.Contains(rt.Path, "/restore") || strings.Contains(rt.Path, "/checkpoints") {
 			wantAnswer(t, locked, request{method: rt.Method, path: rt.Path}, 403, "Invalid API Key")
 		}
 	}
@@ -210,88 +209,6 @@ func TestCheckpoints(t *testing.T) {
 	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"off"}`), 409, "see --changes")
 	wantAnswer(t, newServer(t), get("/v1/checkpoints"), 200, `{"checkpoints":[]}`)
 	wantAnswer(t, newServer(t), remove("/v1/checkpoints/a"), 404, "There is no checkpoint")
-}
-
-// An attempt is kept open until it is kept or discarded, also over a restart.
-func TestAttempts(t *testing.T) {
-	t.Parallel()
-	tree := memtree.New()
-	j, err := journal.Open(journal.Config{})
-	must(t, err)
-	s := undoing(t, tree, func(c *server.Config) { c.Journal = j })
-	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
-	try := withID(command("/v1/attempts", "a=1"), "try/1")
-	first := wantAnswer(t, s, try, 200, `,"attempt":"try/1"}`)
-	wantAnswer(t, s, get("/v1/actions/try%2F1"), 200, `"attempt":"try/1"`)
-	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[{"attempt":"try/1","action":"try/1","before":"s1","time":`)
-	if again := wantAnswer(t, s, try, 200, ""); again != first {
-		t.Errorf("the same again: got %s, want %s", again, first)
-	}
-	wantAnswer(t, s, command("/v1/attempts", "c=1"), 409, `The attempt \"try/1\" is open`)
-	command("/v1/actions", "b=2").send(s)
-	s = undoing(t, tree, func(c *server.Config) { c.Journal = j })
-	wantAnswer(t, s, post("/v1/attempts/other/discard", ""), 404, "There is no open attempt")
-	wantAnswer(t, s, post("/v1/attempts/try%2F1/discard?force=1", ""), 422, "query.force")
-	wantAnswer(t, s, post("/v1/attempts/try%2F1/discard", ""), 200, `"deleted":2`)
-	wantAnswer(t, s, post("/v1/attempts/try%2F1/discard", ""), 404, "There is no open attempt")
-	wantAnswer(t, s, get("/v1/changes/log?limit=1"), 200, `"cause":"restore"`)
-	if got := tree.Show(); got != "" {
-		t.Errorf("the files are %s", got)
-	}
-	wantAnswer(t, s, command("/v1/attempts", "refuse"), 400, "refused")
-	wantAnswer(t, s, post("/v1/attempts", `{"action":{"action":"run","args":{"command":"a=1"}},"x":1}`), 400, `member \"x\"`)
-	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
-
-	streamed := withID(command("/v1/attempts", "a=2"), "try2")
-	streamed.header["Accept"] = linesType
-	wantAnswer(t, s, streamed, 200, `,"attempt":"try2"}`)
-	wantAnswer(t, s, post("/v1/attempts/other/keep", ""), 404, "There is no open attempt")
-	wantAnswer(t, s, post("/v1/attempts/try2/keep", `{"x":1}`), 400, "member \\\"x\\\" is unknown; allowed are none")
-	wantAnswer(t, s, post("/v1/attempts/try2/keep", "{}"), 200, `"created":1`)
-	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
-	wantAnswer(t, s, try, 200, "")
-	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
-	if got := tree.Show(); got != "a=2" {
-		t.Errorf("the files are %s", got)
-	}
-	tree.Off = "too large, see --changes"
-	wantAnswer(t, s, command("/v1/attempts", "b=2"), 409, "see --changes")
-}
-
-func TestBisect(t *testing.T) {
-	t.Parallel()
-	tree := memtree.New()
-	s := undoing(t, tree)
-	get("/v1/changes?since=s1").send(s)
-	for i := range 8 {
-		command("/v1/actions", fmt.Sprintf("n=%d", i+1)).send(s)
-	}
-	q := post("/v1/bisect", `{"good":"s1","bad":8,"command":"n<6"}`)
-	body := wantAnswer(t, s, q, 200, `{"event":"result","state":"s7","n":6,"tests":3}`)
-	if lines := strings.Split(strings.TrimSpace(body), "\n"); len(lines) != 7 || !strings.Contains(lines[1], `"verdict":"good","exit_code":0`) {
-		t.Errorf("got %s", body)
-	}
-	q.header = map[string]string{"Accept": eventStreamType}
-	wantAnswer(t, s, q, 200, "event: result\ndata: {")
-	if tree.Show() != "n=8" {
-		t.Errorf("the files are %s", tree.Show())
-	}
-	for body, want := range map[string]string{
-		`{}`: "400 good", `{"good":1,"bad":8}`: "400 command", `{"good":[],"bad":8,"command":"c"}`: "400 must be a state", `{"good":1,"bad":8,"command":1}`: "400 command",
-		`{"good":"","bad":8,"command":"c"}`: "422 must each name", `{"good":1,"bad":8,"command":" "}`: "422 body.command", `{"good":1,"bad":8,"command":"a\u0000"}`: "422 body.command",
-		`{"good":1,"bad":8,"command":"` + strings.Repeat("x", 64<<10+1) + `"}`: "422 body.command",
-		`{"good":1,"bad":8,"command":"c","timeout":-1}`:                        "422 body.timeout", `{"good":1,"bad":8,"command":"c","timeout":1e9}`: "422 body.timeout",
-		`{"good":1,"bad":8,"command":"c","timeout":"1"}`: "400 timeout", `{"good":1,"bad":8,"command":"c","x":1}`: "400 x",
-		`{"good":8,"bad":1,"command":"c"}`: "422 body.good: must be before bad", `{"good":1,"bad":99,"command":"c"}`: "404 99", `{"good":".","bad":1,"command":"c"}`: "422 body.good",
-	} {
-		code := 0
-		_, _ = fmt.Sscan(want, &code)
-		wantAnswer(t, s, post("/v1/bisect", body), code, want[4:])
-	}
-	again := tree.Again()
-	must(t, again.Pin(api.Pin{Name: ".bisect", State: 1}))
-	s = undoing(t, again)
-	wantAnswer(t, s, get("/readyz"), 503, "which a bisect left in another state")
 }
 
 // A model reads what changed, and takes it back.

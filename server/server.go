@@ -329,7 +329,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	watch.Go(reserveThreads)
 	watch.Go(func() {
 		if err := s.actions.Recover(ctx); err != nil {
-			s.log.ErrorContext(ctx, "the workspace is not what it was before a bisect", "error", err)
+			s.log.ErrorContext(ctx, "the end of a restore was not waited for", "error", err)
 		}
 	})
 	watch.Go(func() {

@@ -488,11 +488,9 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{Method: "PUT", Path: "/v1/files"}: true, {Method: "DELETE", Path: "/v1/files"}: true,
 		// By TestTree and TestListDirectory.
 		{Method: "POST", Path: "/v1/files/mkdir"}: true, {Method: "POST", Path: "/v1/files/move"}: true, {Method: "GET", Path: "/v1/list"}: true,
-		// By TestRestoreAnswer, TestCheckpoints and TestAttempts.
-		{Method: "POST", Path: "/v1/restore"}: true, {Method: "POST", Path: "/v1/attempts/{id}/keep"}: true, {Method: "POST", Path: "/v1/attempts/{id}/discard"}: true,
+		// By TestRestoreAnswer and TestCheckpoints.
+		{Method: "POST", Path: "/v1/restore"}:    true,
 		{Method: "GET", Path: "/v1/checkpoints"}: true, {Method: "POST", Path: "/v1/checkpoints"}: true, {Method: "DELETE", Path: "/v1/checkpoints/{name}"}: true,
-		{Method: "POST", Path: "/v1/bisect"}:  true, // by TestBisect
-		{Method: "GET", Path: "/v1/attempts"}: true, {Method: "POST", Path: "/v1/attempts"}: true,
 		{Method: "POST", Path: "/v1/actions/{id}/input"}:  true, // by TestProgramInput
 		{Method: "POST", Path: "/v1/actions/{id}/resize"}: true,
 		{Method: "POST", Path: "/v1/actions/{id}/signal"}: true,

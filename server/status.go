@@ -22,7 +22,7 @@ func (s *Server) takes() error {
 		return errStopping
 	}
 	if s.actions.Recovers() {
-		return errors.New("the workspace, which a bisect left in another state")
+		return errors.New("the workspace, whose restore the end of a server broke off")
 	}
 	return nil
 }

@@ -49,8 +49,8 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request, c *call, l
 	return nil // it was reported in the stream
 }
 
-// follow writes the events of an action behind one of them. The last one has the changes and the id of an attempt, if c
-// asks for them.
+// follow writes the events of an action behind one of them. The last one has the changes, if c asks for
+// them.
 func (s *Server) follow(
 	w http.ResponseWriter, r *http.Request, run *actions.Run, after uint64, accepted string, flow *actions.Flow, c *call,
 ) {

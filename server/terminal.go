@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/shorten"
 )
@@ -226,4 +227,15 @@ func farewell(ctx context.Context, err error) (websocket.StatusCode, string) {
 		return websocket.StatusNormalClosure, "the session was left or closed"
 	}
 	return websocket.StatusNormalClosure, ""
+}
+
+// onHangUp gives up once the server ends, until stop.
+func (s *Server) onHangUp(giveUp context.CancelCauseFunc) (stop func()) {
+	return channel.Go(func(over <-chan struct{}) {
+		select {
+		case <-s.hungUp:
+			giveUp(errStopping)
+		case <-over:
+		}
+	})
 }

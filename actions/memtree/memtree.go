@@ -28,6 +28,8 @@ type Tree struct {
 	Unkept []string
 	// Processes are those that Restore names.
 	Processes []int
+	// Broken is the answer of Unfinished.
+	Broken bool
 	// Lost is how many contents of each state are missing.
 	Lost int
 	// Restoring is called in each Restore and Revert that is no dry run, before it changes anything; nil does nothing.
@@ -97,9 +99,7 @@ func (t *Tree) After(recorded uint64) { t.next = recorded + 1 }
 func (t *Tree) Earlier() uint64 { return 0 }
 
 // Unfinished is of actions.Workspace.
-func (t *Tree) Unfinished() bool {
-	return slices.ContainsFunc(t.Pins(), func(p api.Pin) bool { return p.Name == api.BisectPin })
-}
+func (t *Tree) Unfinished() bool { return t.Broken }
 
 // Await is of actions.Workspace.
 func (t *Tree) Await(context.Context) bool {

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -54,17 +53,11 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// Unfinished reports whether a killed process left a restore in its state directory, or one of the pins, so that the
-// tree is not in its final state.
-func Unfinished(dir string, pins ...string) bool {
-	if _, err := os.Lstat(filepath.Join(dir, planName)); err == nil {
-		return true
-	}
-	s := &States{cfg: StatesConfig{Dir: dir}, pins: map[string]Pin{}}
-	if _, err := os.Lstat(filepath.Join(dir, statesName)); err != nil || s.read() != nil {
-		return false
-	}
-	return slices.ContainsFunc(pins, func(name string) bool { return s.pins[name].Name != "" })
+// Unfinished reports whether a killed process left a restore in its state directory, so that the tree is not in its final
+// state.
+func Unfinished(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, planName))
+	return err == nil
 }
 
 // readPlan returns the plan of a restore that a killed process began; nil if there is none for this root.

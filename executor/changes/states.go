@@ -57,7 +57,6 @@ type Pin struct {
 	Name  string
 	State uint64
 	Time  time.Time
-	Note  string
 	// Expires is until when the pin stays also where the store has no room, so that later states go before it; zero means that it
 	// goes with the others.
 	Expires time.Time
@@ -149,7 +148,11 @@ func (s *States) read() error {
 func (s *States) readLine(line string) {
 	var p Pin
 	var at, expires int64
-	if n, _ := fmt.Sscanf(line, "pin %q %d %d %q %d", &p.Name, &p.State, &at, &p.Note, &expires); n >= 4 { // earlier ones have 4
+	note := ""
+	if n, _ := fmt.Sscanf(line, "pin %q %d %d %q %d", &p.Name, &p.State, &at, &note, &expires); n >= 4 { // of earlier servers it has 4
+		if strings.HasPrefix(p.Name, ".") { // an attempt or a bisect of such a server, which no client can end
+			return
+		}
 		if p.Time = time.Unix(0, at); expires > 0 {
 			p.Expires = time.Unix(0, expires)
 		}
@@ -476,7 +479,7 @@ func (s *States) list() []byte {
 		if !p.Expires.IsZero() {
 			expires = p.Expires.UnixNano()
 		}
-		text = fmt.Appendf(text, "pin %q %d %d %q %d\n", p.Name, p.State, p.Time.UnixNano(), p.Note, expires)
+		text = fmt.Appendf(text, "pin %q %d %d \"\" %d\n", p.Name, p.State, p.Time.UnixNano(), expires)
 	}
 	return text
 }

@@ -69,7 +69,7 @@ func TestStates(t *testing.T) {
 		images[n] = image(t, dir)
 		capture(t, states)
 		if n == 2 {
-			if err := states.Pin(changes.Pin{Name: "a \"name\"\n", State: 2, Time: time.Unix(1, 2), Note: "why"}); err != nil {
+			if err := states.Pin(changes.Pin{Name: "a \"name\"\n", State: 2, Time: time.Unix(1, 2), Expires: time.Unix(3, 4)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -88,7 +88,7 @@ func TestStates(t *testing.T) {
 		for n, want := range []error{changes.ErrNoState, nil, nil, changes.ErrStateGone, nil, nil, nil, nil, nil, changes.ErrNoState} {
 			check(states, uint64(n), want)
 		}
-		if got := states.Pins(); len(got) != 1 || got[0].Name != "a \"name\"\n" || got[0].Note != "why" || !got[0].Time.Equal(time.Unix(1, 2)) || got[0].State != 2 {
+		if got := states.Pins(); len(got) != 1 || got[0].Name != "a \"name\"\n" || !got[0].Expires.Equal(time.Unix(3, 4)) || !got[0].Time.Equal(time.Unix(1, 2)) || got[0].State != 2 {
 			t.Errorf("got the pins %+v", got)
 		}
 	}
@@ -457,7 +457,7 @@ func FuzzStatesList(f *testing.F) {
 	for range 3 {
 		do(f, dir, fmt.Sprintf("write a %d", states.Add(step(f, tracker))))
 	}
-	if err := errors.Join(states.Pin(changes.Pin{Name: "b", State: 2, Time: time.Unix(0, 7), Note: "n\n\xff"}), states.Save()); err != nil {
+	if err := errors.Join(states.Pin(changes.Pin{Name: "b", State: 2, Time: time.Unix(0, 7)}), states.Save()); err != nil {
 		f.Fatal(err)
 	}
 	list, err := os.ReadFile(filepath.Join(own, "states"))
@@ -466,7 +466,7 @@ func FuzzStatesList(f *testing.F) {
 	}
 	root := fmt.Sprintf("root %q\n", dir)
 	for _, seed := range []string{
-		string(list), root + "pin \"a\" 1 0 \"\"\n", root + "4611686018427387903 " + strings.Repeat("00", 32), root + "9223372036854775807\n18446744073709551615\n", root + strings.Repeat("\x00", 100<<10) + "\n7\n",
+		string(list), root + "1 " + strings.Repeat("00", 32) + "\npin \"a\" 1 0 \"\"\npin \".bisect\" 1 0 \"\"\npin \".attempt\" 1 0 \"x\"\n", root + "4611686018427387903 " + strings.Repeat("00", 32), root + "9223372036854775807\n18446744073709551615\n", root + strings.Repeat("\x00", 100<<10) + "\n7\n",
 		"root \"/\"\n1 " + strings.Repeat("00", 32) + "\n", root + strings.Repeat("1 "+strings.Repeat("00", 32)+"\n", 3), "pin", "",
 	} {
 		f.Add([]byte(seed))
