@@ -116,14 +116,11 @@ func check(kind, name string, names []string, otherKind string, others []string)
 	if slices.Contains(others, name) {
 		text += fmt.Sprintf("; %s is a %s: %s=%s", name, otherKind, otherKind, name)
 	}
-	text += "; dialect (format) by model:"
-	for i, c := range Choices {
-		if i > 0 {
-			text += ","
-		}
-		text += fmt.Sprintf(" %s %s (%s)", c.Model, c.Dialect, c.Formats)
+	var fitting []string
+	for _, c := range Choices {
+		fitting = append(fitting, fmt.Sprintf("%s %s (%s)", c.Model, c.Dialect, c.Formats))
 	}
-	return errors.New(text)
+	return errors.New(text + "; dialect (format) by model: " + strings.Join(fitting, ", "))
 }
 
 // dialects is the table of all tools that a model may call.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api/tools"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // args makes the JSON of an action.
@@ -247,9 +248,13 @@ func TestUnknownNamesSayWhatFits(t *testing.T) {
 			t.Errorf("got %v, want %q in it", tt.err, tt.want)
 		}
 	}
+	page := string(testhelp.ReadFile(t, "../../docs/reference/toolcalls.md"))
 	for _, c := range tools.Choices {
 		if err := tools.CheckDialect(c.Dialect); err != nil {
 			t.Error(err)
+		}
+		if row := "| " + c.Model + " | `" + c.Dialect + "` |"; !strings.Contains(page, row) {
+			t.Errorf("the page of tool calls has no row %q", row)
 		}
 	}
 	if err := errors.Join(tools.CheckDialect(""), tools.CheckFormat("")); err != nil {
