@@ -177,34 +177,6 @@ type RuntimeStatus struct {
 	Detail string `json:"detail,omitzero"`
 }
 
-// RegistryPrefix answers /registry_prefix of OpenHands' runtime API.
-type RegistryPrefix struct {
-	RegistryPrefix string `json:"registry_prefix"`
-}
-
-// ImageExists answers /image_exists of OpenHands' runtime API.
-type ImageExists struct {
-	Exists bool       `json:"exists"`
-	Image  *ImageInfo `json:"image,omitzero"`
-}
-
-// ImageInfo describes an image of a host.
-type ImageInfo struct {
-	// UploadTime is the time of its creation, in RFC 3339.
-	UploadTime string `json:"upload_time"`
-	Size       int64  `json:"image_size_bytes"`
-}
-
-// Build answers /build and /build_status of OpenHands' runtime API.
-type Build struct {
-	BuildID string `json:"build_id"`
-	// Status is "PENDING", "SUCCESS", "FAILURE" or "CANCELLED".
-	Status string `json:"status"`
-	Image  string `json:"image"`
-	// Error is why it failed.
-	Error string `json:"error,omitzero"`
-}
-
 // runtimeID is the body of /stop, /pause and /resume.
 type runtimeID struct {
 	ID string `json:"runtime_id"`

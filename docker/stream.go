@@ -18,8 +18,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// readReport calls each with every message of the engine's report of a pull or a
-// build. It returns the error that the report ends with, if the work failed.
+// readReport calls each with every message of the engine's report of a pull. It returns the error that the report ends with, if the work failed.
 func readReport(report io.Reader, each func(jsonmessage.JSONMessage)) error {
 	decoder := json.NewDecoder(bufio.NewReader(report))
 	for {

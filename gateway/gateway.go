@@ -109,7 +109,6 @@ type Gateway struct {
 	previews *httputil.ReverseProxy
 	metrics  *metrics
 	known    *directory
-	builds   *builds
 	made     *made // nil: they stay
 	// ownSecrets are the operator's.
 	ownSecrets []egress.Secret
@@ -156,7 +155,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{
 		cfg: cfg, log: cfg.Logger, key: sha256.Sum256([]byte(cfg.Key)), below: below, preview: preview,
-		known: newDirectory(cfg.Driver), builds: newBuilds(),
+		known:     newDirectory(cfg.Driver),
 		admission: make(chan struct{}, 1), making: map[string]int{}, makingGPUs: map[string]int{}, starts: map[string]*start{},
 	}
 	g.ownSecrets = slices.Clone(cfg.Secrets)
@@ -257,6 +256,5 @@ func (g *Gateway) Close() {
 	}
 	g.mu.Unlock()
 	g.begun.Wait()
-	g.builds.close()
 	g.known.close()
 }

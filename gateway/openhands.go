@@ -31,6 +31,20 @@ const (
 	failTime = 15 * time.Minute
 )
 
+// buildPaths are those by which clients of OpenHands have images built.
+var buildPaths = []string{"/registry_prefix", "/image_exists", "/build", "/build_status"}
+
+// buildsNothing answers the build paths with the setting that needs no build.
+func (g *Gateway) buildsNothing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.Contains(buildPaths, r.URL.Path) {
+			g.fail(w, r, api.NotFound("This gateway builds no images, and nothing needs to be built: give any image in runtime_container_image"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // start is a creation, or the start of a stopped sandbox, that runs in the background
 // while its caller polls.
 type start struct {

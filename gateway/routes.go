@@ -44,10 +44,6 @@ func (g *Gateway) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodPost, "/stop", g.openhandsStop),
 		httpserver.Keyed(http.MethodPost, "/pause", g.openhandsPause),
 		httpserver.Keyed(http.MethodPost, "/resume", g.openhandsResume),
-		httpserver.Keyed(http.MethodGet, "/registry_prefix", g.registryPrefix),
-		httpserver.Keyed(http.MethodGet, "/image_exists", g.imageExists),
-		httpserver.Keyed(http.MethodPost, "/build", g.build),
-		httpserver.Keyed(http.MethodGet, "/build_status", g.buildStatus),
 	}
 }
 
@@ -56,7 +52,7 @@ func (g *Gateway) routes() []httpserver.Route {
 // unauthenticated client learns nothing about them.
 func (g *Gateway) router() http.Handler {
 	routes := g.routes()
-	mux := httpserver.NewRouter(routes, g.protocol(), g.authenticate(routes))
+	mux := httpserver.NewRouter(routes, g.protocol(), g.authenticate(routes), g.buildsNothing)
 	pass := httpserver.Answer(g.pass, g.fail)
 	previewHost := httpserver.Answer(g.previewHost, g.fail)
 	split := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

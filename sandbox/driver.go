@@ -118,13 +118,8 @@ type (
 	}
 	// Images knows the platform's images.
 	Images interface {
-		// Image fails with [ErrNoImage] for an image that does not exist.
-		Image(ctx context.Context, name string) (*Image, error)
 		// ImageNames returns the names of the existing images, sorted.
 		ImageNames(ctx context.Context) ([]string, error)
-		// Build makes an image from a tar archive with a Dockerfile and gives it the
-		// tags. output gets the text of the build.
-		Build(ctx context.Context, archive io.Reader, tags []string, output io.Writer) error
 	}
 	// Doctor examines the platform.
 	Doctor interface {

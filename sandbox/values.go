@@ -53,13 +53,6 @@ type Stats struct {
 	DiskIn, DiskOut     uint64 // bytes since the start
 }
 
-// Image describes an image of the platform.
-type Image struct {
-	ID      string
-	Created time.Time // zero: not known
-	Size    int64     // bytes
-}
-
 // Details describes one sandbox in the terms of its platform. Fields that do not apply to a
 // platform are zero.
 type Details struct {

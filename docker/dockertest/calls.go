@@ -2,8 +2,6 @@ package dockertest
 
 import (
 	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -141,37 +139,6 @@ func (e *Engine) pull(w http.ResponseWriter, r *http.Request) {
 		e.have(name)
 	}
 	answer(w, http.StatusOK, map[string]string{"status": "Pulling"})
-}
-
-// build takes an archive whose Dockerfile begins with FROM and has the image.
-func (e *Engine) build(w http.ResponseWriter, r *http.Request) {
-	plain, err := gzip.NewReader(r.Body)
-	if err != nil {
-		refuse(w, fmt.Errorf("the archive is not compressed: %w: %w", cerrdefs.ErrInvalidArgument, err))
-		return
-	}
-	archive := tar.NewReader(plain)
-	for {
-		header, err := archive.Next()
-		if err != nil {
-			refuse(w, fmt.Errorf("no Dockerfile: %w: %w", cerrdefs.ErrInvalidArgument, err))
-			return
-		}
-		if header.Name == "Dockerfile" {
-			break
-		}
-	}
-	text, _ := io.ReadAll(archive)
-	if !bytes.HasPrefix(text, []byte("FROM ")) {
-		answer(w, http.StatusOK, map[string]any{"error": "unknown instruction", "errorDetail": map[string]string{"message": "unknown instruction"}})
-		return
-	}
-	e.Lock()
-	defer e.Unlock()
-	for _, tag := range r.URL.Query()["t"] {
-		e.have(tag)
-	}
-	answer(w, http.StatusOK, map[string]string{"stream": "Successfully built"})
 }
 
 func (e *Engine) volumes(w http.ResponseWriter, _ *http.Request) {

@@ -398,7 +398,6 @@ func (e *Engine) routes() http.Handler {
 	}{
 		"GET /info":                     {"info", e.info},
 		"GET /events":                   {"events", e.events},
-		"POST /build":                   {"build", e.build},
 		"GET /images/{name...}":         {"image", e.locked(e.image)},
 		"GET /images/json":              {"images", e.locked(e.images)},
 		"POST /images/create":           {"pull", e.locked(e.pull)},

@@ -220,7 +220,7 @@ func TestServeLocal(t *testing.T) {
 		{"POST", "/v1/sandboxes", `{"working_dir": "here"}`, 422, "must be an absolute path"},
 		{"POST", "/v1/sandboxes", `{"working_dir": "` + work + `/file"}`, 422, "not a directory"},
 		{"POST", "/v1/sandboxes/" + in.ID + "/pause", "", 409, "the driver of local processes cannot pause sandboxes"},
-		{"GET", "/image_exists?image=debian", "", 409, "the driver of local processes cannot look for images"},
+		{"GET", "/image_exists?image=debian", "", 404, "runtime_container_image"},
 		{"POST", "/start", `{"image": "debian", "session_id": "s"}`, 422, "cannot honour an image"},
 	} {
 		if status, answer := s.ask(tt.method, tt.path, tt.body); status != tt.status || !strings.Contains(answer, tt.want) {
