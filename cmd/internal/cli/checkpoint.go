@@ -18,6 +18,7 @@ import (
 func (p *program) checkpoint() *cobra.Command {
 	var verify, list bool
 	var remove string
+	var wait, expires time.Duration
 	c := &cobra.Command{
 		Use:   "checkpoint [flags] SANDBOX [NAME]",
 		Short: "Give the present state of the workspace a name",
@@ -37,6 +38,8 @@ first, and with --remove it removes one.`,
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	c.Flags().BoolVar(&verify, "verify", false, "look at every file before, which finds also what no event tells of")
+	command.AddDuration(c.Flags(), &wait, "wait", "", time.Minute, "how long to wait for contents, at most 10m")
+	command.AddDuration(c.Flags(), &expires, "expires", "", 0, "for so long it goes last where there is no room; then it makes room for other checkpoints")
 	c.Flags().BoolVarP(&list, "list", "l", false, "list the checkpoints")
 	c.Flags().StringVar(&remove, "remove", "", "remove the checkpoint `NAME`")
 	_ = c.RegisterFlagCompletionFunc("remove", p.CompleteCheckpoints) // the flag is there
@@ -45,8 +48,8 @@ first, and with --remove it removes one.`,
 		switch {
 		case remove == "" && cmd.Flags().Changed("remove"):
 			return errors.New("--remove needs the name of a checkpoint")
-		case (list || remove != "") && (len(args) > 1 || verify), list && remove != "":
-			return errors.New("--list and --remove stand alone, without a name or --verify")
+		case (list || remove != "") && (len(args) > 1 || verify || cmd.Flags().Changed("wait") || expires != 0), list && remove != "":
+			return errors.New("--list and --remove stand alone, without a name, --verify, --wait or --expires")
 		case len(args) > 1 && api.CheckCheckpointName(args[1]) != nil:
 			return fmt.Errorf("the name of a checkpoint %w", api.CheckCheckpointName(args[1]))
 		}
@@ -64,7 +67,7 @@ first, and with --remove it removes one.`,
 			case remove != "":
 				return c.RemoveCheckpoint(cmd.Context(), remove)
 			}
-			request := api.CheckpointRequest{Name: time.Now().Format("2006-01-02T15:04:05"), Verify: verify}
+			request := api.CheckpointRequest{Name: time.Now().Format("2006-01-02T15:04:05"), Verify: verify, Wait: new(wait.Seconds()), Expires: expires.Seconds()}
 			if len(args) > 1 {
 				request.Name = args[1]
 			}

@@ -16,14 +16,14 @@ func TestCheckpointCommand(t *testing.T) {
 		"GET /v1/checkpoints":          `{"checkpoints":[{"name":"a/b","state":"s3","time":"2026-01-02T12:04:05Z","missing":2},{"name":"c","state":"s5","time":"2026-01-02T12:04:05Z","missing":0}]}`,
 		"DELETE /v1/checkpoints/a%2Fb": ``,
 	})
-	code, stdout, stderr := m.run("checkpoint", "--verify", "box", "a/b")
+	code, stdout, stderr := m.run("checkpoint", "--verify", "--wait", "0s", "--expires", "1d", "box", "a/b")
 	if code != 0 || stdout != "a/b\n" || !strings.HasSuffix(stderr, "2 files, whose contents are not kept:\n  big\\x1b\n") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 	m.ok("checkpoint", "box")
 	asked := f.take("POST")
 	var sent api.CheckpointRequest
-	if len(asked) != 2 || asked[0] != `POST /v1/checkpoints {"name":"a/b","verify":true}` ||
+	if len(asked) != 2 || asked[0] != `POST /v1/checkpoints {"name":"a/b","verify":true,"wait_seconds":0,"expires_seconds":86400}` ||
 		json.Unmarshal([]byte(strings.TrimPrefix(asked[1], "POST /v1/checkpoints ")), &sent) != nil || api.CheckCheckpointName(sent.Name) != nil {
 		t.Errorf("asked %q", asked)
 	}
@@ -46,7 +46,7 @@ func TestCheckpointCommand(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", line, got, want)
 		}
 	}
-	for _, line := range []string{"checkpoint box s4", "checkpoint box --list x", "checkpoint box x --remove y", "checkpoint box --list --remove y", "checkpoint box --verify --list", "checkpoint box --remove="} {
+	for _, line := range []string{"checkpoint box s4", "checkpoint box --list x", "checkpoint box x --remove y", "checkpoint box --list --remove y", "checkpoint box --verify --list", "checkpoint box --wait 1s --list", "checkpoint box --expires 1s --remove y", "checkpoint box --remove="} {
 		if code, _, stderr := m.run(strings.Fields(line)...); code != 2 {
 			t.Errorf("%s: exit code %d, %q", line, code, stderr)
 		}
