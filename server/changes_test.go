@@ -104,7 +104,7 @@ func TestWatchChanges(t *testing.T) {
 	s.SetHeartbeat(time.Millisecond)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
-	command("/v1/actions", "a=1").send(s)
+	command("a=1").send(s)
 	watch := func(query, accept, last string) (lines *bufio.Scanner, closes func()) {
 		t.Helper()
 		ctx, stop := context.WithCancel(t.Context())
@@ -131,7 +131,7 @@ func TestWatchChanges(t *testing.T) {
 	lines, closes := watch("&since=s1", linesType, "")
 	want(lines, `{"event":"changes","before":"s1","after":"s2","by":[1],"exact":true,`)
 	want(lines, `{"event":"heartbeat"}`)
-	command("/v1/actions", "a=2").send(s)
+	command("a=2").send(s)
 	want(lines, `{"event":"changes","before":"s2","after":"s3","by":[2],"exact":true,`)
 	closes()
 	lines, closes = watch("&diff=1&path=a", eventStreamType, "2")

@@ -26,14 +26,6 @@ type serverProcess struct {
 	key              string
 }
 
-// startServer starts a server in a directory of its own.
-func startServer(t *testing.T, binary string, env []string, args ...string) *serverProcess {
-	t.Helper()
-	s := newServer(t, binary, env, args...)
-	s.start()
-	return s
-}
-
 // newServer is a server that was not started.
 func newServer(t *testing.T, binary string, env []string, args ...string) *serverProcess {
 	t.Helper()
@@ -135,12 +127,4 @@ func (s *serverProcess) want(what, got, want string) {
 	if got != want {
 		s.Errorf("%s: got %q, want %q", what, got, want)
 	}
-}
-
-func otherUser(t *testing.T) []string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can run commands as another user")
-	}
-	return []string{"--username", "nobody"}
 }

@@ -41,7 +41,7 @@ func TestAttemptCommand(t *testing.T) {
 		{"attempt box --keep", 0, "", "", true},
 	} {
 		var args []string
-		for _, word := range strings.Fields(tt.line) {
+		for word := range strings.FieldsSeq(tt.line) {
 			switch word {
 			case "$":
 				args = append(args, "sh", "-c", "echo out; touch made")
