@@ -65,11 +65,11 @@ func (m *Manager) checkpoint(ctx context.Context, req api.CheckpointRequest) (p 
 	if _, taken := m.pin(req.Name); taken {
 		return p, api.Conflict(fmt.Sprintf("There is a checkpoint %s already: remove it first, with DELETE /v1/checkpoints/%s", req.Name, url.PathEscape(req.Name)))
 	}
-	if err := m.makeRoom(); err != nil {
-		return p, err
-	}
 	state, err := m.present(ctx, req.Verify)
 	if err != nil {
+		return p, err
+	}
+	if err := m.makeRoom(); err != nil {
 		return p, err
 	}
 	p = api.Pin{Name: req.Name, State: state, Time: time.Now()}

@@ -79,7 +79,7 @@ func (c cli) runWith(stdin []byte, args ...string) (code int, stdout, stderr str
 	c.t.Helper()
 	line := []string{args[0], "--state-dir", c.stateDir}
 	switch args[0] {
-	case "run", "create", "start", "upgrade":
+	case "run", "create", "start":
 		line = append(line, "--server", c.server)
 	}
 	cmd := exec.Command(c.program, append(line, args[1:]...)...)

@@ -47,18 +47,6 @@ func New() *Tree {
 	return &Tree{files: map[string]string{}, states: map[uint64]map[string]string{}, next: 1}
 }
 
-// Again returns the tree as another process finds it: its files and pins are there, and the states of these.
-func (t *Tree) Again() *Tree {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	again := New()
-	again.files, again.pins = maps.Clone(t.files), slices.Clone(t.pins)
-	for _, p := range t.pins {
-		again.states[p.State] = t.states[p.State]
-	}
-	return again
-}
-
 // Write changes a file, and removes it if content is "".
 func (t *Tree) Write(path, content string) {
 	t.mu.Lock()

@@ -59,7 +59,7 @@ var actiond = []tool{
 		example: `{"path": "src/app.py", "old_str": "debug = True", "new_str": "debug = False"}`,
 		params: []param{
 			relativePath,
-			{name: "old_str", kind: text, about: "The text to replace, exactly as it is in the file, with enough lines around it to be unique."},
+			{name: "old_str", kind: text, literal: true, about: "The text to replace, exactly as it is in the file, with enough lines around it to be unique."},
 			{name: "new_str", kind: text, required: true, unless: "edits", about: "The text in its place, or the whole file."},
 			{name: "replace_all", kind: flag, about: "Replace old_str wherever it is."},
 			edits, ifSHA256, silentRisk, thought,
@@ -95,7 +95,7 @@ var actiond = []tool{
 			"What .gitignore leaves out is left out. At most 100 come.",
 		example: `{"pattern": "def \\w+_handler", "include": "*.py"}`,
 		params: []param{
-			{name: "pattern", kind: text, about: "The regular expression (RE2); (?i) at its beginning ignores case."},
+			{name: "pattern", kind: text, literal: true, about: "The regular expression (RE2); (?i) at its beginning ignores case."},
 			{name: "include", kind: text, about: "Only files whose paths match this, such as *.{ts,tsx} or src/**/*_test.go."},
 			{name: "path", kind: text, about: "The file or directory to search; the shell's directory when left out."},
 			silentRisk, thought,

@@ -110,7 +110,7 @@ func (p *param) isNone(v any) bool {
 		}
 		word := strings.ToLower(strings.TrimSpace(v))
 		if p.kind == text && p.enum == nil {
-			return word == "null" && p.neededBy == nil
+			return word == "null" && p.neededBy == nil && !p.literal
 		}
 		return word == "" || word == "null" || word == "none"
 	}

@@ -52,7 +52,7 @@ var strands = []tool{
 	},
 	{
 		name: "read", needs: "read",
-		about:   "Read a text file with line numbers, up to 2000 lines at once; the answer says how many there are. Images come as images, documents (PDF, DOCX, XLSX) as Markdown.",
+		about:   "Read a text file with line numbers, up to 2000 lines at once; the answer says how many there are. Images come as images, PDF as Markdown.",
 		example: `{"path": "/workspace/app.py", "offset": 100, "limit": 60}`,
 		params: []param{
 			absolutePath,

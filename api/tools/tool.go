@@ -52,6 +52,7 @@ type param struct {
 	// synonyms are other words for those of enum, in lower case and without separators.
 	synonyms map[string]string
 	numbers  bool // a text may be a number
+	literal  bool // of a text: the word null is no sign that it was left out
 	// words makes a flag one of the strings "true" and "false" in the schema, as some
 	// models were trained to send it.
 	words  bool

@@ -114,9 +114,11 @@ func TestTranslate(t *testing.T) {
 		{"actiond", "read", `{"path":"a","view_range":[1,-1]}`, action("read", `"path":"a","start":0,"end":-1,"impl_source":"oh_aci","view_range":[1,-1],"dialect":"actiond"`)},
 		{"actiond", "edit", `{"path":"a","old_str":"x","new_str":"y","replace_all":null}`, edit("a", "str_replace", `"old_str":"x","new_str":"y","dialect":"actiond"`)},
 		{"actiond", "edit", `{"path":"a","old_str":"x","new_str":"","replace_all":true}`, edit("a", "replace", `"old_str":"x","new_str":"","allow_multiple":true,"dialect":"actiond"`)},
+		{"actiond", "edit", `{"path":"a","old_str":"null","new_str":"0"}`, edit("a", "str_replace", `"old_str":"null","new_str":"0","dialect":"actiond"`)},
 		{"actiond", "edit", `{"path":"a","edits":[{"old_str":"x","new_str":"y"}]}`, edit("a", "str_replace", `"edits":[{"old_str":"x","new_str":"y"}],"dialect":"actiond"`)},
 		{"actiond", "edit", `{"path":"a","old_str":"","new_str":"y","if_sha256":"ab"}`, action("write", `"path":"a","content":"y","start":0,"end":-1,"dialect":"actiond","if_sha256":"ab"`)},
 		{"actiond", "search", `{"pattern":"x","include":"*.c","path":"d"}`, action("grep", `"pattern":"x","path":"d","include":"*.c","exclude":"","ignore_case":false,"fixed_strings":false,"names_only":false,"no_ignore":false,"limit":0,"file_limit":0`)},
+		{"actiond", "search", `{"pattern":"null","path":"d"}`, action("grep", `"pattern":"null","path":"d","include":"","exclude":"","ignore_case":false,"fixed_strings":false,"names_only":false,"no_ignore":false,"limit":0,"file_limit":0`)},
 		{"actiond", "search", `{"pattern":"","include":"*.c"}`, action("glob", `"pattern":"**/*.c","path":"","ignore_case":false,"no_ignore":false`)},
 
 		{"", "message", `{"content":"hi","image_urls":[],"wait_for_response":true,"security_risk":-1}`, notice + `"message":"No observation","observation":"null","content":"","outcome":"succeeded"}}`},

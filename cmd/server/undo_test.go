@@ -112,20 +112,21 @@ func TestUndoAtOnce(t *testing.T) { //nolint:tparallel // one after the other
 func TestDiscardAtOnce(t *testing.T) {
 	t.Parallel()
 	work := t.TempDir()
-	_, _, address := serveForTest(t, "--state-dir", filepath.Join(t.TempDir(), "state"), "--working-dir", work, "--changes", "undo")
-	c := callerOf(t, address)
-	c.sh("true")
+	c, _, _ := serveForTest(t, "--state-dir", filepath.Join(t.TempDir(), "state"), "--working-dir", work, "--changes", "undo")
+	if _, err := c.Do(t.Context(), api.Request{Action: api.RunAction{Command: "true"}}); err != nil {
+		t.Fatal(err)
+	}
 	const files = 3000
 	for i := range files {
 		write(t, filepath.Join(work, fmt.Sprint("f", i)), fmt.Append(nil, "content ", i))
 	}
-	status, _, answer := c.send("POST", "/v1/attempts", nil, `{"id": "try", "action": {"action": "run", "args": {"command": "rm f*"}}}`)
-	if status != http.StatusOK || len(entries(t, work)) != 0 {
-		t.Fatalf("got status %d, %s", status, answer)
+	id, o, err := c.Attempt(t.Context(), api.Request{Action: api.RunAction{Command: "rm f*"}}, nil)
+	if err != nil || len(entries(t, work)) != 0 {
+		t.Fatalf("got %+v, %v", o, err)
 	}
-	status, _, answer = c.send("POST", "/v1/attempts/try/discard", nil, "")
-	if got := len(entries(t, work)); status != http.StatusOK || got != files {
-		t.Errorf("got status %d, %s, %d files", status, answer[:min(len(answer), 1000)], got)
+	restored, err := c.DiscardAttempt(t.Context(), id, false)
+	if got := len(entries(t, work)); err != nil || got != files {
+		t.Errorf("got %d refused, %v, %d files", restored.RefusedCount, err, got)
 	}
 }
 

@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"errors"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -15,16 +14,13 @@ const overflowGID = 65534
 // directory, where not every user may. Root's group is not added. It looks into directories of root that no
 // other user can write, and follows no links, so that an agent chooses no group. u must not be in use yet.
 func (u *User) AddDeviceGroups(dir string) error {
-	return filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil && path == dir {
 			return err
 		}
-		info, err := entry.Info()
-		if errors.Is(err, fs.ErrNotExist) { // a terminal that was closed
+		info, unread := entry.Info()
+		if err != nil || unread != nil { // it was removed meanwhile, or may not be looked into
 			return nil
-		}
-		if err != nil {
-			return err
 		}
 		stat, _ := info.Sys().(*syscall.Stat_t)
 		perm := info.Mode().Perm()
