@@ -172,29 +172,27 @@ func objects(t *testing.T, space string) (pods []corev1.Pod, secrets []corev1.Se
 	return pods, kept.Items
 }
 
-// consistent fails the test unless there is at most one Pod, whose sandbox is ready and
-// whose Secret is the only one.
-func consistent(t *testing.T, d sandbox.Driver, space string) (there int) {
+// consistent reports whether there is at most one Pod, whose sandbox is ready and whose Secret is the only one, and says what
+// there is.
+func consistent(t *testing.T, d sandbox.Driver, space string) (there int, ok bool, found string) {
 	t.Helper()
 	pods, secrets := objects(t, space)
 	all, err := d.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	ok := len(pods) == len(secrets) && len(pods) <= 1 && len(all) == len(pods)
+	ok = len(pods) == len(secrets) && len(pods) <= 1 && len(all) == len(pods)
 	for i := range min(len(pods), len(secrets), len(all)) {
 		owners := secrets[i].OwnerReferences
 		ok = ok && all[i].State == sandbox.Ready && secrets[i].Name == "sandbox-"+all[i].ID && len(owners) == 1 && owners[0].UID == pods[i].UID
 	}
-	if !ok {
-		for _, pod := range pods {
-			t.Errorf("Pod %s: %v", pod.Name, pod.Annotations)
-		}
-		for _, secret := range secrets {
-			t.Errorf("Secret %s of %v", secret.Name, secret.OwnerReferences)
-		}
+	for _, pod := range pods {
+		found += fmt.Sprintf("Pod %s: %v\n", pod.Name, pod.Annotations)
 	}
-	return len(pods)
+	for _, secret := range secrets {
+		found += fmt.Sprintf("Secret %s of %v\n", secret.Name, secret.OwnerReferences)
+	}
+	return len(pods), ok, found
 }
 
 // dies runs work as callers that die before and after each of its steps, until it has no
@@ -225,12 +223,15 @@ func dies(t *testing.T, prepare func(d *kubernetes.Driver), work func(ctx contex
 			}
 			m.name = strings.ReplaceAll(m.name, space, "SPACE")
 			if after {
-				removed, err := later.Prune(t.Context(), false)
-				if err != nil {
-					t.Errorf("Prune after the death in step %d: %v", last, err)
-				}
-				there := consistent(t, healthy, space)
-				t.Logf("step %d, carried out: %s: Prune leaves %d sandboxes, removed %v", last, m.name, there, removed)
+				testhelp.Eventually(t, func() bool { // its list of Pods may be older than the last step: then the next one finds them
+					removed, err := later.Prune(t.Context(), false)
+					if err != nil {
+						t.Errorf("Prune after the death in step %d: %v", last, err)
+					}
+					there, ok, found := consistent(t, healthy, space)
+					t.Logf("step %d, carried out: %s: Prune leaves %d sandboxes, removed %v\n%s", last, m.name, there, removed, found)
+					return ok
+				}, "Prune leaves one sandbox or none")
 			} else {
 				s, err := healthy.Create(t.Context(), spec)
 				if err != nil || s.ID != sandbox.ID(spec.Key) {
@@ -246,10 +247,10 @@ func dies(t *testing.T, prepare func(d *kubernetes.Driver), work func(ctx contex
 						t.Error(err)
 					}
 				}
-				there := consistent(t, healthy, space)
+				there, ok, found := consistent(t, healthy, space)
 				t.Logf("step %d, not carried out: %s: the next caller gets one of %d", last, m.name, there)
-				if there != 1 {
-					t.Errorf("step %d: %d sandboxes", last, there)
+				if there != 1 || !ok {
+					t.Errorf("step %d: %d sandboxes\n%s", last, there, found)
 				}
 			}
 			all, err := healthy.List(t.Context())
