@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -73,7 +74,8 @@ func (c *Client) KeepAttempt(ctx context.Context, id string) (api.Changes, error
 
 // DiscardAttempt ends an open attempt and takes back all that changed since its begin, as [Client.Restore] does. The
 // error is ErrForeign, and nothing was done, where other actions, uploads or restores changed something since; force
-// takes that back too, also while actions run.
+// takes that back too, also while actions run. Where one came in during the restore, the error is ErrForeign too, names the
+// state with its effects, which Before of the answer has, and the attempt stays open.
 func (c *Client) DiscardAttempt(ctx context.Context, id string, force bool) (api.Restored, error) {
 	open, err := c.Attempts(ctx)
 	if err != nil {
@@ -83,16 +85,27 @@ func (c *Client) DiscardAttempt(ctx context.Context, id string, force bool) (api
 	if i < 0 {
 		return api.Restored{}, &StatusError{Status: http.StatusNotFound, Detail: "There is no open attempt " + id}
 	}
+	var restored api.Restored
+	var number uint64
+	own := func(n uint64, after string) bool {
+		return n > 0 && n == number || after != "" && after == restored.After
+	}
 	if !force {
 		a, err := c.Action(ctx, id, 0)
 		if _, answered := errors.AsType[*StatusError](err); err != nil && !answered { // 404 if it never came
-			return api.Restored{}, err
+			return restored, err
 		}
-		if err := c.foreign(ctx, open[i].Before, func(n uint64, _ string) bool { return n > 0 && n == a.N }); err != nil {
-			return api.Restored{}, err
+		number = a.N
+		if err := c.foreign(ctx, open[i].Before, own); err != nil {
+			return restored, err
 		}
 	}
-	restored, err := c.Restore(ctx, api.RestoreRequest{To: api.StateRef(attemptPrefix + id), Force: force})
+	restored, err = c.Restore(ctx, api.RestoreRequest{To: api.StateRef(attemptPrefix + id), Force: force})
+	if err == nil && !force { // one may have come in between
+		if err = c.foreign(ctx, open[i].Before, own); err != nil {
+			err = fmt.Errorf("%w; the state before the restore is %s", err, oneLine(restored.Before))
+		}
+	}
 	if err == nil {
 		err = c.RemoveCheckpoint(ctx, attemptPrefix+id)
 	}

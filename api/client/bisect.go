@@ -69,7 +69,7 @@ const (
 	bisectTimeout = 10 * time.Minute
 	// bisectOutput is how much of the end of a test's output an event has, in bytes.
 	bisectOutput = 4 << 10
-	// bisectEnd bounds the end of a bisect that was interrupted.
+	// bisectEnd bounds a restore of a bisect, and the end of one that was interrupted.
 	bisectEnd = 5 * time.Minute
 	// Exit codes of a test with a meaning.
 	exitSkip          = 125
@@ -238,6 +238,9 @@ func (b *bisect) test(ctx context.Context, s candidate, left int) (tested Bisect
 	if tested.Detail, err = b.restore(ctx, s.state); err != nil {
 		return tested, fmt.Errorf("restoring %s: %w", oneLine(s.state), err)
 	}
+	if ctx.Err() != nil {
+		return tested, context.Cause(ctx)
+	}
 	program, err := b.run(ctx)
 	if err != nil {
 		return tested, fmt.Errorf("running the command in %s: %w", oneLine(s.state), err)
@@ -253,7 +256,9 @@ func (b *bisect) test(ctx context.Context, s candidate, left int) (tested Bisect
 // restore restores a state, and returns which paths are not as there.
 func (b *bisect) restore(ctx context.Context, to string) (detail string, err error) {
 	b.moved = true
-	r, err := b.c.Restore(ctx, api.RestoreRequest{To: api.StateRef(to)})
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), bisectEnd) // the server ends it anyway, and only its answer says that it is ours
+	defer cancel()
+	r, err := b.c.Restore(whole, api.RestoreRequest{To: api.StateRef(to)})
 	if failed, ok := errors.AsType[*StatusError](err); ok && failed.Status == http.StatusConflict { // an action runs
 		b.moved = len(b.after) > 0
 	}

@@ -53,12 +53,13 @@ func (c *Client) ChangeLog(ctx context.Context, limit int) ([]api.ChangeEntry, e
 	return list, nil
 }
 
-// entries calls each with at most limit entries of the log of changes, the newest first, while it returns true.
+// entries calls each with at most limit entries of the log of changes, the newest first, by pages, until it returns false
+// for the last one of a page.
 func (c *Client) entries(ctx context.Context, limit int, each func(api.ChangeEntry) (more bool)) error {
 	if limit <= 0 || limit > maxActions {
 		limit = maxActions
 	}
-	for before := uint64(0); ; {
+	for before, more := uint64(0), true; ; {
 		query := queryOf(map[string]string{"limit": strconv.Itoa(min(limit, actionsPage))})
 		if before > 0 {
 			query.Set("before", strconv.FormatUint(before, 10))
@@ -68,13 +69,11 @@ func (c *Client) entries(ctx context.Context, limit int, each func(api.ChangeEnt
 			return err
 		}
 		for _, e := range page.Entries[:min(limit, len(page.Entries))] {
-			if !each(e) {
-				return nil
-			}
+			more = each(e)
 		}
 		limit -= len(page.Entries)
 		switch {
-		case limit <= 0 || page.Next == 0:
+		case !more || limit <= 0 || page.Next == 0:
 			return nil
 		case before > 0 && page.Next >= before:
 			return errors.New("reading the answer of /v1/changes/log: its pages do not end")

@@ -60,15 +60,16 @@ func (c *Client) keepBefore(ctx context.Context, r api.CheckpointRequest, expire
 	return c.Checkpoint(ctx, r)
 }
 
-// since returns the entries of the log after a state, the newest first.
+// since returns the entries of the log after a state, the newest first. Those of actions that ended together may be in
+// another order, and one whose state is not known is left out.
 func (c *Client) since(ctx context.Context, state string) (list []api.ChangeEntry, err error) {
 	first, _ := api.StateNumber(state)
 	err = c.entries(ctx, maxActions, func(e api.ChangeEntry) bool {
-		after, _ := api.StateNumber(e.After)
+		after, known := api.StateNumber(e.After)
 		if after > first {
 			list = append(list, e)
 		}
-		return after > first
+		return after > first || !known
 	})
 	return list, err
 }

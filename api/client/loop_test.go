@@ -1,11 +1,14 @@
 package client_test
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +27,8 @@ type workspace struct {
 	busy  bool                     // an action runs
 	stuck string                   // the path that the restore of a checkpoint refuses
 	sent  []string
+	// restoring is called in a restore, before anything is done.
+	restoring func()
 
 	mu     sync.Mutex
 	states map[string]string // the texts
@@ -102,6 +107,9 @@ func (w *workspace) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	case path == "POST /v1/restore" && w.busy && !body.DryRun:
 		status = http.StatusConflict
 	case path == "POST /v1/restore":
+		if w.restoring != nil && !body.DryRun {
+			w.restoring()
+		}
 		restored := api.Restored{DryRun: body.DryRun}
 		if restored.Before = w.now(); w.lost {
 			restored.Lost = []api.FilePath{"text", "large"}
@@ -253,6 +261,23 @@ func TestBisect(t *testing.T) {
 	}
 }
 
+// A restore is ended where the caller leaves in the middle: the server carries it out all the same.
+func TestBisectInterrupted(t *testing.T) {
+	t.Parallel()
+	w := newWorkspace(t, 9)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.restoring = cancel
+	_, err := serve(t, w.ServeHTTP).Bisect(ctx, client.BisectRequest{Good: "s1", Bad: "s9", Command: "make"}, func(client.BisectEvent) error { return nil })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !errors.Is(err, context.Canceled) || errors.As(err, new(*client.LeftError)) {
+		t.Errorf("got %v", err)
+	}
+	if text := w.states[w.now()]; text != "9" || len(w.points) > 0 || slices.Contains(w.sent, "POST /v1/actions") {
+		t.Errorf("the workspace is left as %q, with the checkpoints %+v, after %v", text, w.points, w.sent)
+	}
+}
+
 // A bisect whose states are no states, or beside one that did not end, changes nothing.
 func TestBisectRefused(t *testing.T) {
 	t.Parallel()
@@ -319,6 +344,20 @@ func TestAttempt(t *testing.T) {
 	if _, err := c.DiscardAttempt(t.Context(), "c", true); err != nil || w.states[w.now()] != "2" {
 		t.Errorf("by force: got %q, %v", w.states[w.now()], err)
 	}
+	if err := try("raced"); err != nil {
+		t.Fatal(err)
+	}
+	w.log = w.log[:1:1]
+	w.restoring = func() { w.change(api.CauseAction, "theirs") }
+	restored, err := c.DiscardAttempt(t.Context(), "raced", false)
+	if !errors.Is(err, client.ErrForeign) || w.states[restored.Before] != "theirs" || !strings.Contains(err.Error(), "the state before the restore is "+restored.Before) {
+		t.Errorf("got %+v, %v", restored, err)
+	}
+	open("raced")
+	w.restoring = nil
+	if _, err := c.DiscardAttempt(t.Context(), "raced", true); err != nil {
+		t.Error(err)
+	}
 	if err := try("d"); err != nil {
 		t.Fatal(err)
 	}
@@ -342,5 +381,50 @@ func TestAttempt(t *testing.T) {
 	w.points = []api.Checkpoint{{Name: "before-bisect-x", State: "s1", Expires: time.Now().Add(time.Hour)}}
 	if err := try("f"); !errors.As(err, &left) || left.Checkpoint != "before-bisect-x" {
 		t.Errorf("during a bisect: got %v", err)
+	}
+}
+
+// The log is read as far as it has entries after the begin: those of actions that ended together may be in another order,
+// and some have no state.
+func TestForeignInLog(t *testing.T) {
+	t.Parallel()
+	theirs := uint64(7)
+	foreign := api.ChangeEntry{N: &theirs, Kind: "exec", Cause: api.CauseAction, After: "s7"}
+	earlier, unknown := api.ChangeEntry{Kind: "exec", Cause: api.CauseAction, After: "s2"}, api.ChangeEntry{Kind: "exec", Cause: api.CauseAction}
+	for name, tt := range map[string]struct {
+		pages [][]api.ChangeEntry // the newest first
+		want  string
+		read  int // pages
+	}{
+		"other order":    {[][]api.ChangeEntry{{earlier, foreign}}, "action 7", 1},
+		"unknown":        {[][]api.ChangeEntry{{unknown, foreign}}, "action 7", 1},
+		"unknown at end": {[][]api.ChangeEntry{{unknown}, {foreign}}, "action 7", 2},
+		"earlier":        {[][]api.ChangeEntry{{unknown, earlier}, {foreign}}, "", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorkspace(t, 5)
+			w.points = []api.Checkpoint{{Name: "attempt/a", State: "s5"}}
+			read := 0
+			_, err := serve(t, func(out http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/v1/changes/log" {
+					w.ServeHTTP(out, r)
+					return
+				}
+				before, _ := strconv.Atoi(cmp.Or(r.FormValue("before"), "100"))
+				page := api.ChangeLog{Entries: tt.pages[100-before]}
+				if read = max(read, 101-before); read < len(tt.pages) {
+					page.Next = uint64(before - 1)
+				}
+				data, _ := json.Marshal(page)
+				write(t, out, string(data))
+			}).DiscardAttempt(t.Context(), "a", false)
+			if foreign := errors.Is(err, client.ErrForeign); foreign != (tt.want != "") || foreign && !strings.Contains(err.Error(), tt.want) || !foreign && err != nil {
+				t.Errorf("got %v", err)
+			}
+			if read != tt.read {
+				t.Errorf("%d pages were read, want %d", read, tt.read)
+			}
+		})
 	}
 }

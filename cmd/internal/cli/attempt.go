@@ -148,7 +148,10 @@ func (a *attempt) end(ctx context.Context, id string, keep bool) (api.Restored, 
 		return api.Restored{Changes: kept, Refused: []api.RefusedPath{}}, err
 	}
 	restored, err := a.client.DiscardAttempt(ctx, id, a.force)
-	if errors.Is(err, client.ErrForeign) {
+	switch {
+	case errors.Is(err, client.ErrForeign) && restored.Before != "":
+		err = fmt.Errorf("%w: 'runtimectl restore %s %s' goes back to it", err, word(a.sandbox), word(restored.Before))
+	case errors.Is(err, client.ErrForeign):
 		err = fmt.Errorf("%w; 'runtimectl attempt --discard --force %s' takes that back too", err, word(a.sandbox))
 	}
 	return restored, err
