@@ -13,7 +13,7 @@ import actiond
 
 SOURCES = sorted((ROOT / "src" / "actiond").glob("*.py"))
 GENERATED = ("_sync.py", "_http_sync.py")
-MOST_LINES = 2010  # of code: without blank lines, comments and docstrings
+MOST_LINES = 2045  # of code: without blank lines, comments and docstrings
 
 
 def code_lines(tree: ast.Module) -> int:

@@ -123,6 +123,14 @@ class Background:
     def _end(self, task: asyncio.Future[None]) -> None:
         self.error = None if task.cancelled() else task.exception()
 
+    async def end(self) -> None:
+        """Wait for the end, also where the caller is cancelled, and raise the error."""
+        try:
+            await asyncio.wait([self._task])
+        finally:
+            await asyncio.wait([self._task])
+        self._task.result()
+
     async def leave(self) -> None:
         """End the coroutine and wait for its end."""
         self._task.cancel()

@@ -98,6 +98,15 @@ class Background:
         except BaseException as e:
             self.error = e
 
+    def end(self) -> None:
+        """Wait for the end, also after Ctrl-C, and raise the error."""
+        try:
+            self._thread.join()
+        finally:
+            self._thread.join()
+        if self.error:
+            raise self.error
+
     def leave(self) -> None:
         """Wait a moment for the end: the function may read from a source that brings nothing more."""
         self._thread.join(1)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import os
 import re
@@ -24,7 +25,7 @@ from . import _archive, _io_sync as _io, _launch
 from ._address import header_value, parse
 from ._errors import (
     ActiondError, Broken, ExecFailed, Failed, Foreign, Gone, IsDirectory, Left, Malformed, NotFound, NotRun, Refused, SandboxEnded, TooLarge,
-    Unknown, refused,
+    Unknown, one_line, refused,
 )
 from ._http_sync import SILENCE, Body, Http, Pool, Tries, decode, encode, repeat
 from ._types import (
@@ -641,7 +642,7 @@ class Sandbox:
         sent = any(p.get("name") == name for p in points)
         if not sent:
             _goes_on(points, _ATTEMPT, _BISECT)
-            self.checkpoint(name, wait_seconds=10, expires_seconds=_DAY)
+            self._keep_before(name, wait_seconds=10, expires_seconds=_DAY)
         try:
             o = _checked(self._result("POST", "/v1/actions", _body(action, args, session, wait), key), key)
         except (ActiondError, GeneratorExit) as e:
@@ -669,7 +670,7 @@ class Sandbox:
         """End an attempt and take back all that changed since its begin, as `restore` does. NotFound: it is not open.
 
         Foreign: other actions, uploads or restores changed something since, and nothing was done. `force` takes that back too, also
-        while actions run.
+        while actions run. Where one came in during the restore, Foreign names the state with its effects, and the attempt stays open.
         """
         before = [a["before"] for a in self.attempts() if a["attempt"] == attempt]
         if not before:
@@ -679,40 +680,60 @@ class Sandbox:
                 record = self._http.tell("GET", f"/v1/actions/{quote(attempt, safe='')}?wait=0", most=64 * MiB)
             except NotFound:
                 record = {}
-            self._only_own(before[0], {pick(record, "n", int)}, set())
+            own = {pick(record, "n", int)}
+            self._only_own(before[0], own, [])
         done = self.restore(_ATTEMPT + attempt, force=force)
+        if not force:  # one may have come in between
+            try:
+                self._only_own(before[0], own, [done])
+            except Foreign as e:
+                raise Foreign(f"{e}; the state before the restore is {pick(done, 'before', str)}") from e
         self.remove_checkpoint(_ATTEMPT + attempt)
         return done
 
+    def _keep_before(self, name: str, **more: Any) -> str:
+        """Make the checkpoint of an attempt or a bisect, and return its state. Where no answer comes, it is removed."""
+        try:
+            return pick(self.checkpoint(name, **more), "state", str)
+        except BaseException as e:
+            if not isinstance(e, Refused):
+                with contextlib.suppress(ActiondError):
+                    self.remove_checkpoint(name)
+            raise
+
     def _entries(self, state: str) -> List[Dict[str, Any]]:
-        """Return the entries of the log after a state, the newest first."""
+        """Return the entries of the log after a state, the newest first, but for actions that ended together.
+
+        Those whose state is not known are left out.
+        """
         entries: List[Dict[str, Any]] = []
         before = 0
         while True:
             page = self._http.tell("GET", f"/v1/changes/log{_query(limit=1000, before=before or None)}", most=64 * MiB)
-            for e in pick(page, "entries", list):
-                if _number(pick(e, "after", str)) <= _number(state):
-                    return entries
-                entries.append(e)
+            listed = pick(page, "entries", list)
+            entries += [e for e in listed if _number(pick(e, "after", str)) > _number(state)]
             following = pick(page, "next", int)
-            if not following or before and following >= before:
+            earlier = listed and 0 < _number(pick(listed[-1], "after", str)) <= _number(state)
+            if earlier or not following or before and following >= before:
                 return entries
             before = following
 
-    def _only_own(self, state: str, actions: Set[int], after: Set[str]) -> None:
+    def _only_own(self, state: str, actions: Set[int], restored: List[Dict[str, Any]]) -> None:
         """Raise Foreign if the log has an action, upload or restore after a state that is not one of these."""
+        after = {pick(r, "after", str) for r in restored}
         for e in self._entries(state):
             n, cause, ended = e.get("n"), pick(e, "cause", str), pick(e, "after", str)
             if n is not None and n not in actions or cause == "upload" or cause == "restore" and ended not in after:
                 what = f"action {n}" if n is not None else cause
-                raise Foreign(f"the workspace changed while another action ran: {what}, after which it was {ended}")
+                raise Foreign(f"another client changed the workspace: {what}, after which it was {ended}")
 
     def bisect(self, good: Union[str, int], bad: Union[str, int], command: Union[str, Sequence[str]], *,
                      timeout: float = 600) -> Iterator[Dict[str, Any]]:
         """Find the action that broke something: yield an event "testing" and "tested" for each test, and "result" at the end.
 
         `command` is a line for /bin/sh, or words: exit code 0 is good, 125 cannot be tested, others are bad. A test may take `timeout`
-        seconds. The tests are actions as any other. The present is restored at the end, also where the iteration is closed.
+        seconds. The tests are actions as any other. The present is restored at the end, also where the iteration is closed. `detail`
+        of an event "tested" or "result" says which paths a restore could not bring back.
 
         Failed: a test could not be carried out. Foreign: another client changed something, and the workspace is left as it is. Left: an
         earlier bisect did not end. In both cases, and where this program is killed, the present of before is the checkpoint
@@ -729,10 +750,13 @@ class Sandbox:
                 found[e["after"]] = max(found.get(e["after"], 0), e.get("n") or 0)
         states = sorted(found, key=_number)
         name = _BISECT + time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        present = pick(self.checkpoint(name, verify=True, expires_seconds=_DAY + len(states).bit_length() * timeout), "state", str)
+        present = self._keep_before(name, verify=True, expires_seconds=min(_DAY + len(states) * timeout, 366 * _DAY))
         actions: Set[int] = set()
-        after: Set[str] = set()
         skipped: Set[int] = set()
+        restored: List[Dict[str, Any]] = []
+
+        def go(to: str) -> None:
+            restored.append(self.restore(to))
         low, high, tests, moved, stays = -1, len(states) - 1, 0, False, False
         try:
             while True:
@@ -742,7 +766,7 @@ class Sandbox:
                     break
                 i = min(left, key=lambda i: abs(i - middle))
                 event: Dict[str, Any] = {"state": states[i], "n": found[states[i]], "left": (high - low - 1).bit_length()}
-                self._only_own(present, actions, after)
+                self._only_own(present, actions, restored)
                 try:
                     would = self.restore(states[i], dry_run=True)
                 except (NotFound, Gone):
@@ -754,8 +778,12 @@ class Sandbox:
                     if lost:
                         raise Failed(f"restoring {states[i]} would lose {lost[0]!r}, whose content is not kept")
                 yield {"event": "testing", **event}
-                after.add(pick(self.restore(states[i]), "after", str))
                 moved, tests, key = True, tests + 1, _identity(None)
+                try:
+                    _io.Background(lambda: go(states[i])).end()  # the server ends it anyway, and its answer says that it is ours
+                except Refused as e:
+                    moved = e.status != 409 or bool(restored)
+                    raise
                 try:
                     ended = self.exec(command, timeout=timeout, action_id=key)
                 finally:  # one that was cancelled has ended after it
@@ -769,26 +797,31 @@ class Sandbox:
                 if verdict == "skip":
                     skipped.add(i)
                 low, high = i if verdict == "good" else low, i if verdict == "bad" else high
-                yield {"event": "tested", **event, "verdict": verdict, "exit_code": code, "output": output}
+                yield {"event": "tested", **event, "verdict": verdict, "exit_code": code, "output": output, **_not_restored(restored[-1])}
         except Foreign as e:
             stays = moved
             raise Foreign(f"{e}; the workspace is left as it is, and the checkpoint {name} has the state before") if moved else e
         finally:
             if not stays:
-                self._go_back(name, present, actions, after, moved)
-        yield {"event": "result", "state": states[high], "n": found[states[high]], "tests": tests, "skipped": states[low + 1:high]}
+                detail = self._go_back(name, present, actions, restored, moved)
+                if detail and left:  # an error or the caller ended the search
+                    raise Left(detail["detail"])
+        yield {"event": "result", "state": states[high], "n": found[states[high]], "tests": tests, "skipped": states[low + 1:high], **detail}
 
-    def _go_back(self, name: str, present: str, actions: Set[int], after: Set[str], moved: bool) -> None:
-        """Restore the present of a bisect, and remove its checkpoint."""
+    def _go_back(self, name: str, present: str, actions: Set[int], restored: List[Dict[str, Any]], moved: bool) -> Dict[str, str]:
+        """Restore the present of a bisect, and remove its checkpoint, or return the detail of paths that did not come back."""
         if moved:
             try:
-                self._only_own(present, actions, after)
-                done = self.restore(name)
-                if done.get("refused"):
-                    raise Failed(f"{_name(done['refused'][0])!r} could not be restored")
+                self._only_own(present, actions, restored)
+                restored.append(self.restore(name))
+                self._only_own(present, actions, restored)  # one may have come in between
             except ActiondError as e:
                 raise Left(f"restoring the present: {e}; the checkpoint {name} has it") from e
+            detail = _not_restored(restored[-1])
+            if detail:
+                return {"detail": f"{detail['detail']}; the checkpoint {name} has the state before"}
         self.remove_checkpoint(name)
+        return {}
 
     # Tools of models, sessions, ports and the server.
 
@@ -1032,6 +1065,15 @@ def _goes_on(points: List[Dict[str, Any]], *prefixes: str) -> None:
 def _number(state: str) -> int:
     """Return the number of a state such as s16, 0 if it is none."""
     return int(state[1:]) if re.fullmatch("s[0-9]{1,19}", state) else 0
+
+
+def _not_restored(done: Dict[str, Any]) -> Dict[str, str]:
+    """Return the detail of an event of a bisect, if paths are not what they were in the state that was restored."""
+    refused = pick(done, "refused", list)
+    if not refused:
+        return {}
+    more = f"{pick(done, 'refused_count', int)} paths are not what they were, such as "
+    return {"detail": one_line(f"{more}{_name(refused[0])!r}: {pick(refused[0], 'why', str)}")}
 
 
 def _name(path: Any) -> str:
