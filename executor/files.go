@@ -50,16 +50,17 @@ func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 	if a.Dialect == api.DialectToolset || a.Dialect == api.DialectStrands && a.Limit != nil {
 		first, last := partOf(a)
 		r, err := e.editor.ReadPart(edit.Dialect(a.Dialect), a.Path, e.workingDir(req.Session), first, last)
-		if err != nil {
-			return complaint(err)
-		}
-		return api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: implDefault, SHA256: r.SHA256}
+		return e.readWhole(r, err)
 	}
 	if a.ImplSource == implEditor || a.Dialect != "" {
 		r, err := e.editor.Do(edit.Command{Dialect: edit.Dialect(a.Dialect), Name: "view", Path: a.Path, Dir: e.workingDir(req.Session), ViewRange: a.ViewRange})
 		return viewed(a, r, err)
 	}
-	r, err := e.editor.Read(a.Path, e.workingDir(req.Session), a.Start, a.End)
+	return e.readWhole(e.editor.Read(a.Path, e.workingDir(req.Session), a.Start, a.End))
+}
+
+// readWhole makes an observation of a read, whose text is not shortened: one that takes too much in an answer is refused.
+func (e *Executor) readWhole(r edit.Result, err error) api.Observation {
 	if err != nil {
 		return complaint(err)
 	}

@@ -18,6 +18,8 @@ func TestReadAndWriteTools(t *testing.T) {
 	testhelp.WriteFile(t, file, "a\n\tb\nc\n", 0o644)
 	testhelp.WriteFile(t, filepath.Join(dir, "long"), strings.Repeat("x", 300<<10), 0o644)
 	testhelp.WriteFile(t, filepath.Join(dir, "p.png"), "\x89PNG", 0o644)
+	testhelp.WriteFile(t, filepath.Join(dir, "v.mp4"), "\x00\x00", 0o644)
+	testhelp.WriteFile(t, filepath.Join(dir, "d.pdf"), "text", 0o644)
 	const strands, toolset = api.DialectStrands, api.DialectToolset
 	for _, tt := range []struct {
 		name       string
@@ -29,6 +31,9 @@ func TestReadAndWriteTools(t *testing.T) {
 		{"behind the end", api.ReadAction{Dialect: strands, Path: file, Offset: new(9), Limit: new(1)}, "[The file has 4 lines: line 10 is behind its end.]", ""},
 		{"relative", api.ReadAction{Dialect: strands, Path: "f.txt", Offset: new(0), Limit: new(1)}, "The path f.txt is not an absolute path, it should start with `/`. Maybe you meant " + file + "?", "path_not_allowed"},
 		{"an image", api.ReadAction{Dialect: strands, Path: dir + "/p.png", Offset: new(0), Limit: new(1)}, "data:image/png;base64,iVBORw==", ""},
+		{"a video", api.ReadAction{Dialect: strands, Path: dir + "/v.mp4", Offset: new(0), Limit: new(1)}, "The file " + dir + "/v.mp4 is neither text nor an image but video/mp4, by its name. Use a command such as ffprobe or file to learn about it.", "unsupported"},
+		{"a video by line", api.ReadAction{Dialect: toolset, Path: "v.mp4", ViewRange: []int{1, 2}}, "The file " + dir + "/v.mp4 is neither text nor an image but video/mp4, by its name. Use a command such as ffprobe or file to learn about it.", "unsupported"},
+		{"no document", api.ReadAction{Dialect: toolset, Path: "d.pdf"}, "Error in converting file to Markdown: it is not a PDF file: it has no header. Please use Python code to read " + dir + "/d.pdf", "unsupported"},
 		{"as it is", api.ReadAction{Dialect: toolset, Path: "f.txt"}, "a\n\tb\nc\n", ""},
 		{"the last line alone", api.ReadAction{Dialect: toolset, Path: "f.txt", ViewRange: []int{3, 3}}, "c", ""},
 		{"to the end", api.ReadAction{Dialect: toolset, Path: "f.txt", ViewRange: []int{2, -1}}, "\tb\nc\n", ""},
@@ -57,5 +62,25 @@ func TestReadAndWriteTools(t *testing.T) {
 	}
 	if got := content(t, file) + content(t, dir+"/new/s") + content(t, dir+"/new/t"); got != "a;\n\tb;\nc;\nx" {
 		t.Errorf("got %q in the files", got)
+	}
+}
+
+// A part is refused as a whole file is, where it takes more in an answer than fits.
+func TestReadPartOfControlCharacters(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{MaxFile: 32 << 10})
+	testhelp.WriteFile(t, filepath.Join(dir, "f"), strings.Repeat("\x1b", 30<<10), 0o644)
+	testhelp.WriteFile(t, filepath.Join(dir, "short"), strings.Repeat("\x1b", 1<<10), 0o644)
+	for _, a := range []api.ReadAction{
+		{Path: "f", End: -1}, {Path: "f", Dialect: api.DialectToolset}, {Path: dir + "/f", Dialect: api.DialectStrands, Offset: new(0), Limit: new(9)},
+	} {
+		o := act(t, e, a)
+		if _, code := api.ToolFailure(o); code != "file_too_large" {
+			t.Errorf("%+v: got %.100q (%s)", a, api.Content(o), code)
+		}
+		a.Path = strings.TrimSuffix(a.Path, "f") + "short"
+		if o, ok := act(t, e, a).(api.ReadObservation); !ok || strings.Count(o.Content, "\x1b") != 1<<10 {
+			t.Errorf("%+v: got %.100q", a, api.Content(o))
+		}
 	}
 }

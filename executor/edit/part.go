@@ -10,21 +10,23 @@ import (
 const maxPart = 256 << 10
 
 // ReadPart is the tool "read" of Strands' harness and of Anthropic's toolset: the lines first to last of a text, counted
-// from 1, where a last line below 1 is the end. Strands numbers the lines, says which part they are, and shows documents
-// as Markdown; its paths are absolute, others are taken from dir. Images are as [Editor.Read] has them. ReadPart returns
-// an *Error on failure.
+// from 1, where a last line below 1 is the end. Documents are shown as Markdown, images as [Editor.Read] has them, and
+// sound and video are refused. Strands numbers the lines and says which part they are; its paths are absolute, others
+// are taken from dir. ReadPart returns an *Error on failure.
 func (e *Editor) ReadPart(d Dialect, path, dir string, first, last int) (Result, error) {
-	if d == Strands {
-		if !strings.HasPrefix(path, "/") {
-			return Result{Path: path}, e.relativePath(d, path)
-		}
-		if c := (Command{Name: "view", Path: path}); c.converts() {
-			return e.Do(c)
-		}
+	if d == Strands && !strings.HasPrefix(path, "/") {
+		return Result{Path: path}, e.relativePath(d, path)
+	}
+	if c := (Command{Name: "view", Path: absolutePath(dir, path)}); c.converts() {
+		return e.Do(c)
 	}
 	r, err := e.Read(path, dir, 0, -1)
-	if err != nil || mediaType(r.Path) != "" {
+	switch media := mediaType(r.Path); {
+	case err != nil, strings.HasPrefix(media, "image/"):
 		return r, err
+	case media != "":
+		return Result{Path: r.Path}, refuse(CodeUnsupported, "The file %s is neither text nor an image but %s, by its name. "+
+			"Use a command such as ffprobe or file to learn about it.", r.Path, media)
 	}
 	lines := strings.Split(r.Text, "\n")
 	count := len(lines)
