@@ -68,6 +68,7 @@ type Command struct {
 	unrecorded bool // keep the change out of the undo history
 	exact      bool // write Content as it is
 	slash      bool // Path ended with one
+	offsets    bool // the caller asks for lines by an offset and a limit, not by ViewRange
 }
 
 const (
@@ -314,7 +315,7 @@ func (e *Editor) view(p place, c Command) (Result, error) {
 		return Result{Text: shown, Existed: true}, nil
 	}
 	if c.converts() {
-		return e.viewDocument(p, lines)
+		return e.viewDocument(p, lines, c.offsets)
 	}
 	if media := inlineType(p.shown); (c.Markdown || p.dialect == OpenHandsV1 || p.dialect == Actiond) && strings.HasPrefix(media, "image/") {
 		f, err := e.loadPlain(p)

@@ -27,8 +27,8 @@ func (c Command) converts() bool {
 	return (c.Dialect == OpenHands || c.Dialect == Anthropic || c.Dialect == Actiond) && slices.Contains(viewOnly, kind)
 }
 
-// viewDocument shows a document as Markdown, or a range of its lines.
-func (e *Editor) viewDocument(p place, lines []int) (Result, error) {
+// viewDocument shows a document as Markdown, or a range of its lines. offsets words the notes for [Command.offsets].
+func (e *Editor) viewDocument(p place, lines []int, offsets bool) (Result, error) {
 	r := document.Request{Kind: document.Kind(p.shown), First: 1, Last: -1, Most: maxShown}
 	if len(lines) > 0 {
 		if len(lines) != 2 {
@@ -44,6 +44,10 @@ func (e *Editor) viewDocument(p place, lines []int) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	if page.Lines > 0 && r.First > page.Lines && offsets {
+		text := fmt.Sprintf("[The Markdown of the file has %d lines: line %d is behind its end.]", page.Lines, r.First)
+		return Result{Text: text, SHA256: sum, Existed: true}, nil
+	}
 	if page.Lines > 0 && r.First > page.Lines {
 		return Result{}, invalid(CodeInvalidRange, "view_range", list(lines), fmt.Sprintf(
 			"Its first element `%d` should be within the range of lines of the Markdown: [1, %d].", r.First, page.Lines))
@@ -53,7 +57,10 @@ func (e *Editor) viewDocument(p place, lines []int) (Result, error) {
 		text += documentClipped
 	}
 	text += "\n"
-	if page.Next > 0 && (r.Last == -1 || page.Next <= r.Last) {
+	switch {
+	case page.Next > 0 && offsets:
+		text += fmt.Sprintf("[These are the lines %d to %d of the Markdown. Use offset %d to go on.]", r.First, page.Next-1, page.Next)
+	case page.Next > 0 && (r.Last == -1 || page.Next <= r.Last):
 		text += fmt.Sprintf("NOTE: These are the lines %d to %d of the Markdown. View [%d, -1] to go on.\n", r.First,
 			page.Next-1, page.Next)
 	}

@@ -76,6 +76,33 @@ func TestViewDocument(t *testing.T) {
 	}
 }
 
+// The tool read counts lines of the Markdown, and names its own arguments in the note.
+func TestReadPartOfDocument(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.write("s.pdf", pdf("one", "two", "three"), 0o644)
+	shows := "Here's the content of the file " + b.path("s.pdf") + " displayed in Markdown format:\n"
+	for _, test := range []struct {
+		name        string
+		dialect     edit.Dialect
+		first, last int
+		want        string
+	}{
+		{"whole", edit.Strands, 1, 2000, shows + "<!-- Page number: 1 -->\none\ntwo\nthree\n"},
+		{"part", edit.Strands, 2, 3, shows + "one\ntwo\n[These are the lines 2 to 3 of the Markdown. Use offset 4 to go on.]"},
+		{"the rest", edit.Strands, 4, 2003, shows + "three\n"},
+		{"behind the end", edit.Strands, 9, 9, "[The Markdown of the file has 4 lines: line 9 is behind its end.]"},
+		{"by range", edit.Toolset, 2, 3, shows + "one\ntwo\n"},
+		{"to the end", edit.Toolset, 4, -1, shows + "three\n"},
+		{"without a range", edit.Toolset, 1, 0, shows + "<!-- Page number: 1 -->\none\ntwo\nthree\n"},
+	} {
+		r, err := b.ReadPart(test.dialect, b.path("s.pdf"), "/", test.first, test.last)
+		if err != nil || r.Text != test.want {
+			t.Errorf("%s: got %q, %v, want %q", test.name, r.Text, err, test.want)
+		}
+	}
+}
+
 func TestViewDocumentRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *edit.Config) { c.User = nobody() })

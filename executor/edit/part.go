@@ -17,7 +17,13 @@ func (e *Editor) ReadPart(d Dialect, path, dir string, first, last int) (Result,
 	if d == Strands && !strings.HasPrefix(path, "/") {
 		return Result{Path: path}, e.relativePath(d, path)
 	}
-	if c := (Command{Name: "view", Path: absolutePath(dir, path)}); c.converts() {
+	if c := (Command{Name: "view", Path: absolutePath(dir, path), offsets: d == Strands}); c.converts() {
+		if first > 1 || last > 0 {
+			c.ViewRange = []int{first, last}
+			if last < 1 {
+				c.ViewRange[1] = -1
+			}
+		}
 		return e.Do(c)
 	}
 	r, err := e.Read(path, dir, 0, -1)
