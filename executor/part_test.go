@@ -20,15 +20,18 @@ func TestReadAndWriteTools(t *testing.T) {
 	testhelp.WriteFile(t, filepath.Join(dir, "p.png"), "\x89PNG", 0o644)
 	testhelp.WriteFile(t, filepath.Join(dir, "v.mp4"), "\x00\x00", 0o644)
 	testhelp.WriteFile(t, filepath.Join(dir, "d.pdf"), "text", 0o644)
+	testhelp.WriteFile(t, filepath.Join(dir, "empty"), "", 0o644)
 	const strands, toolset = api.DialectStrands, api.DialectToolset
 	for _, tt := range []struct {
 		name       string
 		action     api.Action
 		text, code string
 	}{
-		{"numbers", api.ReadAction{Dialect: strands, Path: file, Offset: new(0), Limit: new(2000)}, "     1\ta\n     2\t\tb\n     3\tc\n     4\t", ""},
-		{"a part", api.ReadAction{Dialect: strands, Path: file, Offset: new(1), Limit: new(1)}, "     2\t\tb\n[These are the lines 2 to 2 of 4. Use offset and limit to read others.]", ""},
-		{"behind the end", api.ReadAction{Dialect: strands, Path: file, Offset: new(9), Limit: new(1)}, "[The file has 4 lines: line 10 is behind its end.]", ""},
+		{"numbers", api.ReadAction{Dialect: strands, Path: file, Offset: new(0), Limit: new(2000)}, "     1\ta\n     2\t\tb\n     3\tc", ""},
+		{"a part", api.ReadAction{Dialect: strands, Path: file, Offset: new(1), Limit: new(1)}, "     2\t\tb\n[These are the lines 2 to 2 of 3. Use offset and limit to read others.]", ""},
+		{"behind the last line feed", api.ReadAction{Dialect: strands, Path: file, Offset: new(3), Limit: new(1)}, "[The file has 3 lines: line 4 is behind its end.]", ""},
+		{"an empty file", api.ReadAction{Dialect: strands, Path: dir + "/empty", Offset: new(0), Limit: new(1)}, "     1\t", ""},
+		{"behind the end", api.ReadAction{Dialect: strands, Path: file, Offset: new(9), Limit: new(1)}, "[The file has 3 lines: line 10 is behind its end.]", ""},
 		{"relative", api.ReadAction{Dialect: strands, Path: "f.txt", Offset: new(0), Limit: new(1)}, "The path f.txt is not an absolute path, it should start with `/`. Maybe you meant " + file + "?", "path_not_allowed"},
 		{"an image", api.ReadAction{Dialect: strands, Path: dir + "/p.png", Offset: new(0), Limit: new(1)}, "data:image/png;base64,iVBORw==", ""},
 		{"a video", api.ReadAction{Dialect: strands, Path: dir + "/v.mp4", Offset: new(0), Limit: new(1)}, "The file " + dir + "/v.mp4 is neither text nor an image but video/mp4, by its name. Use a command such as ffprobe or file to learn about it.", "unsupported"},

@@ -34,6 +34,9 @@ func (e *Editor) ReadPart(d Dialect, path, dir string, first, last int) (Result,
 		return Result{Path: r.Path}, refuse(CodeUnsupported, "The file %s is neither text nor an image but %s, by its name. "+
 			"Use a command such as ffprobe or file to learn about it.", r.Path, media)
 	}
+	if d == Strands { // it counts lines as wc and grep -n do
+		r.Text = strings.TrimSuffix(r.Text, "\n")
+	}
 	lines := strings.Split(r.Text, "\n")
 	count := len(lines)
 	if last < 1 {
@@ -65,8 +68,8 @@ func (e *Editor) ReadPart(d Dialect, path, dir string, first, last int) (Result,
 	return r, nil
 }
 
-// WriteAll is the tool "write" of these two, and "edit" of ours without a text to replace: content as it is takes the place of the whole file, and the answer says so
-// in words. want is the hash that the file must have, "" for any.
+// WriteAll is the tool "write" of these two, and "edit" of ours without a text to replace: content as it is takes the
+// place of the whole file, and the answer says so in words. want is the hash that the file must have, "" for any.
 func (e *Editor) WriteAll(d Dialect, want, path, dir, content string) (Result, error) {
 	if d == Strands && !strings.HasPrefix(path, "/") {
 		return Result{Path: path}, e.relativePath(d, path)
