@@ -20,7 +20,7 @@ func (u *User) AddDeviceGroups(dir string) error {
 		}
 		info, unread := entry.Info()
 		if err != nil || unread != nil { // it was removed meanwhile, or may not be looked into
-			return nil
+			return nil //nolint:nilerr // the user gets no group of it
 		}
 		stat, _ := info.Sys().(*syscall.Stat_t)
 		perm := info.Mode().Perm()

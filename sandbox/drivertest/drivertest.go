@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -49,10 +50,8 @@ func (s Suite) Run(t *testing.T) {
 // BuildServer builds the server program, which is removed with the test.
 func BuildServer(t *testing.T) string {
 	server := filepath.Join(t.TempDir(), "server")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", server, "github.com/actiond/actiond/cmd/server")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the server: %v\n%s", err, out)
+	if err := testhelp.Build(t.Context(), server, "github.com/actiond/actiond/cmd/server"); err != nil {
+		t.Fatal(err)
 	}
 	return server
 }

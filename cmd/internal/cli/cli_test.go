@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"github.com/actiond/actiond/api/tools"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox/drivertest"
 )
 
@@ -70,12 +70,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built = dir
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/", "../../server", "../../runtimectl")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the programs: %w\n%s", err, out)
-	}
-	return dir, nil
+	return dir, testhelp.Build(context.Background(), dir+"/", "../../server", "../../runtimectl")
 })
 
 // inProcess runs a command line without a process of its own.
