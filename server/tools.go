@@ -62,16 +62,15 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) toolCall(sent api.ToolCall) *call {
 	req, answer, parsed := s.understand(sent)
 	workspace, background := parsed.Workspace, parsed.Background
+	if limit := req.Timeout; background != nil && limit != nil && *limit > 0 && *limit < background.Delay.Seconds() {
+		background.Delay = time.Duration(*limit * float64(time.Second))
+	}
 	var c *call
 	switch {
 	case req.Action != nil && background != nil:
-		delay := background.Delay
-		if limit := req.Timeout; limit != nil && *limit > 0 && *limit < delay.Seconds() {
-			delay = time.Duration(*limit * float64(time.Second))
-		}
 		req.Timeout = nil // the program goes on, and so does its action
 		c = newCall(req, req.Action.Kind(), formTool)
-		c.soon = &delay
+		c.soon = &background.Delay
 	case req.Action != nil:
 		c = newCall(req, req.Action.Kind(), formTool)
 	case background != nil:

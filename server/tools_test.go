@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server"
@@ -121,5 +123,23 @@ func TestToolsAreThoseOfTheSandbox(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &flat); err != nil || len(flat.Tools) != 1 ||
 		flat.Tools[0]["type"] != "function" || flat.Tools[0]["name"] != "bash" || flat.Tools[0]["strict"] != false || flat.Tools[0]["parameters"] == nil {
 		t.Errorf("for the Responses API: got %s, %v", w.Body, err)
+	}
+}
+
+// A call about a background job is held no longer than its timeout.
+func TestBackgroundDelayIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]string{"shorter": `,"timeout":5`, "longer": `,"timeout":500`, "none": ""} {
+		synctest.Test(t, func(t *testing.T) {
+			s, begun := server.New(server.Config{Executor: &fake{}}), time.Now()
+			w := post("/v1/tools/call", `{"dialect":"gemini","name":"read_background_output","arguments":{"pid":1,"delay_ms":60000}`+limit+`}`).send(s)
+			want := time.Minute
+			if name == "shorter" {
+				want = 5 * time.Second
+			}
+			if got := time.Since(begun); w.Code != 200 || got != want { // by the clock of the bubble
+				t.Errorf("%s: got %d after %v, want %v", name, w.Code, got, want)
+			}
+		})
 	}
 }
