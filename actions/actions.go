@@ -13,6 +13,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"iter"
+	"math"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -188,17 +190,25 @@ func (m *Manager) List(before uint64, limit int, session, state string) []journa
 	})
 }
 
-// Programs returns at most limit actions that started a program for a session and answer in a form, the newest first.
-func (m *Manager) Programs(session, form string, limit int) (runs []*Run) {
+// Programs returns the actions that started a program for a session and answer in a form: those that go on first, then
+// the ended ones, each the newest first.
+func (m *Manager) Programs(session, form string) iter.Seq[*Run] {
 	kind := api.ExecAction{}.Kind()
-	for _, info := range m.cfg.Journal.List(0, limit, func(info journal.Info) bool {
+	infos := m.cfg.Journal.List(0, math.MaxInt, func(info journal.Info) bool {
 		return info.Kind == kind && info.Form == form && SessionOf(info) == cmp.Or(session, "default")
-	}) {
-		if run, err := m.Find(info.ID); err == nil && run != nil { // not forgotten meanwhile
-			runs = append(runs, run)
+	})
+	return func(yield func(*Run) bool) {
+		for _, ended := range []bool{false, true} {
+			for _, info := range infos {
+				if info.State.Ended() != ended {
+					continue
+				}
+				if run, err := m.Find(info.ID); err == nil && run != nil && !yield(run) { // nil: forgotten meanwhile
+					return
+				}
+			}
 		}
 	}
-	return runs
 }
 
 // SessionOf returns the name of the session of an action.

@@ -72,13 +72,16 @@ func (s *Server) backgroundTool(
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	var list strings.Builder
-	for _, run := range s.actions.Programs(session, string(formTool), maxBackground) {
+	var list []string
+	for run := range s.actions.Programs(session, string(formTool)) {
 		pid, state := stateOf(ctx, run)
 		switch {
 		case pid == 0: // it never ran
+			continue
+		case b.PID == 0 && len(list) == maxBackground:
+			list = append(list, "[More programs were started; read_background_output finds them by PID.]")
 		case b.PID == 0:
-			fmt.Fprintf(&list, "PID %d %s: %s\n", pid, state, nameOf(run.Info().Text, nil))
+			list = append(list, fmt.Sprintf("PID %d %s: %s", pid, state, nameOf(run.Info().Text, nil)))
 		case b.PID == pid:
 			text, err := lastOutput(run, b.Lines)
 			if err != nil {
@@ -89,15 +92,18 @@ func (s *Server) backgroundTool(
 			}
 			return api.SuccessObservation{Content: fmt.Sprintf("%s[PID %d %s. It printed %d bytes; these are the last lines.]", text, pid, state, run.Info().Output)}, nil
 		}
+		if len(list) > maxBackground {
+			break
+		}
 	}
 	switch {
 	case b.PID != 0:
 		text := fmt.Sprintf("No program with the PID %d was started in the background; list_background_processes lists them.", b.PID)
 		return api.ErrorObservation{Content: text, Code: tools.InvalidArgument}, nil
-	case list.Len() == 0:
+	case len(list) == 0:
 		return api.SuccessObservation{Content: "No program was started in the background."}, nil
 	}
-	return api.SuccessObservation{Content: strings.TrimSuffix(list.String(), "\n")}, nil
+	return api.SuccessObservation{Content: strings.Join(list, "\n")}, nil
 }
 
 // stateOf returns the process id of an action's program, 0 where it has none, and its state for a model.

@@ -130,3 +130,42 @@ func TestBackgroundByToolCalls(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// A job that goes on is found and listed first, however many were started after it.
+func TestBackgroundOfManyJobs(t *testing.T) {
+	t.Parallel()
+	c, _ := newToolCaller(t)
+	start := func(command string, delay int) string {
+		t.Helper()
+		text := c.call("gemini", "run_shell_command", map[string]any{"command": command, "is_background": true, "delay_ms": delay}, "").Text
+		if m := regexp.MustCompile(`PID is (\d+)`).FindStringSubmatch(text); m != nil {
+			return m[1]
+		}
+		return ""
+	}
+	first := start("echo still here; exec sleep 1000", 200)
+	for range 50 {
+		start(":", 60000) // which ends before its answer
+	}
+	list := func() []string {
+		return strings.Split(c.call("gemini", "list_background_processes", map[string]any{}, "").Content, "\n")
+	}
+	if got := list(); len(got) != 51 || got[0] != "PID "+first+" runs: echo still here; exec sleep 1000" || got[50] != "[More programs were started; read_background_output finds them by PID.]" {
+		t.Errorf("got %d lines: %q", len(got), got)
+	}
+	read := func() string {
+		pid, err := strconv.Atoi(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.call("gemini", "read_background_output", map[string]any{"pid": pid}, "").Content
+	}
+	if got := read(); !strings.HasPrefix(got, "still here\n[PID "+first+" runs.") {
+		t.Errorf("got %q", got)
+	}
+	c.call("gemini", "run_shell_command", map[string]any{"command": "kill " + first}, "")
+	testhelp.Eventually(t, func() bool { return strings.Contains(read(), "PID "+first+" was ended by SIGTERM") }, "it goes on")
+	if got := list(); len(got) != 51 || strings.HasPrefix(got[0], "PID "+first) {
+		t.Errorf("got %d lines: %q", len(got), got)
+	}
+}
