@@ -121,8 +121,12 @@ func (s *Server) translateTool(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req, answer, parsed := s.understand(call)
-	if req.Action == nil && (parsed.Workspace != nil || parsed.Background != nil) {
-		answer.Observation = api.ErrorObservation{Content: "This tool has no action: call it by /v1/tools/call"}
+	if parsed.Workspace != nil || parsed.Background != nil {
+		text := "This tool has no action: call it by /v1/tools/call"
+		if req.Action != nil { // whose answer would come at the end of the program
+			req.Action, text = nil, "A program in the background has no action that is answered at its start: call the tool by /v1/tools/call"
+		}
+		answer.Observation = api.ErrorObservation{Content: text}
 	}
 	if req.Action == nil {
 		answer.Observation = s.tasks.Answer(call.Session, answer.Observation)
