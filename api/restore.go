@@ -210,7 +210,7 @@ func DecodeRestore(body []byte) (RestoreRequest, error) {
 // Bounds of the seconds of a checkpoint.
 const (
 	maxCheckpointWait    = 600
-	maxCheckpointExpires = 366 * 24 * 3600
+	MaxCheckpointExpires = 366 * 24 * 3600
 )
 
 // DecodeCheckpoint reads the body that makes a checkpoint. An error is an *[Error].
@@ -225,8 +225,8 @@ func DecodeCheckpoint(body []byte) (CheckpointRequest, error) {
 	switch {
 	case r.Wait != nil && !(*r.Wait >= 0 && *r.Wait <= maxCheckpointWait):
 		return r, Invalid(fmt.Sprintf("body.wait_seconds: must be 0 to %d, got %s", maxCheckpointWait, FormatSeconds(*r.Wait)))
-	case !(r.Expires >= 0 && r.Expires <= maxCheckpointExpires):
-		return r, Invalid(fmt.Sprintf("body.expires_seconds: must be 0 to %d, got %s", maxCheckpointExpires, FormatSeconds(r.Expires)))
+	case !(r.Expires >= 0 && r.Expires <= MaxCheckpointExpires):
+		return r, Invalid(fmt.Sprintf("body.expires_seconds: must be 0 to %d, got %s", MaxCheckpointExpires, FormatSeconds(r.Expires)))
 	}
 	return r, nil
 }

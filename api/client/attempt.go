@@ -28,7 +28,8 @@ type Attempt struct {
 // Attempt keeps the present state as the checkpoint attempt/ID, and runs one action as [Client.Stream] does: until
 // [Client.KeepAttempt] or [Client.DiscardAttempt] is called with the id, which is also that of the action, the attempt
 // is open. The id has at most 92 letters, digits and -_.:/ therefore. The error is a *LeftError while another attempt or
-// a bisect is open, and the action did not run then. Two clients that begin at the same moment may both have one.
+// a bisect is open, and the action did not run then; one that names the checkpoint attempt/ID says that this attempt may be
+// open. Two clients that begin at the same moment may both have one.
 func (c *Client) Attempt(ctx context.Context, r api.Request, output func(api.Output) error) (id string, o api.Observation, err error) {
 	r.Key = cmp.Or(r.Key, random.UUID7())
 	name := attemptPrefix + r.Key
@@ -36,15 +37,18 @@ func (c *Client) Attempt(ctx context.Context, r api.Request, output func(api.Out
 	sent := slices.ContainsFunc(list, func(p api.Checkpoint) bool { return p.Name == name }) // before
 	if err == nil && !sent {
 		if err = goesOn(list, attemptPrefix, bisectPrefix); err == nil {
-			_, err = c.keepBefore(ctx, api.CheckpointRequest{Name: name, Wait: new(attemptWait)}, loopExpires)
+			_, err = c.keepBefore(ctx, api.CheckpointRequest{Name: name, Wait: new(attemptWait), Expires: loopExpires.Seconds()})
 		}
 	}
 	if err != nil {
 		return r.Key, nil, err
 	}
 	o, err = c.Stream(ctx, r, output)
-	if refused, ok := errors.AsType[*StatusError](err); ok && refused.Status < http.StatusInternalServerError && !sent {
+	switch {
+	case refused(err) && !sent:
 		_ = c.RemoveCheckpoint(context.WithoutCancel(ctx), name) // it expires
+	case err != nil:
+		err = &LeftError{name, err}
 	}
 	return r.Key, o, err
 }

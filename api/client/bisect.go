@@ -163,8 +163,8 @@ func (b *bisect) begin(ctx context.Context) error {
 	})
 	b.states = slices.CompactFunc(b.states, func(x, y candidate) bool { return x.state == y.state })
 	name := bisectPrefix + time.Now().UTC().Format("20060102-150405")
-	expires := loopExpires + time.Duration(bits.Len(uint(len(b.states))))*b.r.Timeout
-	b.present, err = b.c.keepBefore(ctx, api.CheckpointRequest{Name: name, Verify: true}, expires)
+	expires := loopExpires.Seconds() + float64(len(b.states))*b.r.Timeout.Seconds() // all are tested where none can be
+	b.present, err = b.c.keepBefore(ctx, api.CheckpointRequest{Name: name, Verify: true, Expires: min(expires, api.MaxCheckpointExpires)})
 	return err
 }
 

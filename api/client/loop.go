@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ const (
 const loopExpires = 24 * time.Hour
 
 // ErrForeign reports that the workspace changed in the middle of a loop while an action, upload or restore of another client ran.
-var ErrForeign = errors.New("the workspace changed while another action ran")
+var ErrForeign = errors.New("another client changed the workspace")
 
 // LeftError reports a loop that did not end, as its client was killed or goes on, or that could not end, and names its
 // checkpoint, which has the state before.
@@ -54,10 +55,27 @@ func goesOn(list []api.Checkpoint, prefixes ...string) error {
 	return nil
 }
 
-// keepBefore makes the checkpoint of a loop.
-func (c *Client) keepBefore(ctx context.Context, r api.CheckpointRequest, expires time.Duration) (api.Checkpoint, error) {
-	r.Expires = expires.Seconds()
-	return c.Checkpoint(ctx, r)
+// loopEnd bounds the removal of a checkpoint, also after an interrupt.
+const loopEnd = 10 * time.Second
+
+// keepBefore makes the checkpoint of a loop. Where no answer comes, it removes it, and the error is a *LeftError if that fails too.
+func (c *Client) keepBefore(ctx context.Context, r api.CheckpointRequest) (api.Checkpoint, error) {
+	point, err := c.Checkpoint(ctx, r)
+	if err == nil || refused(err) {
+		return point, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loopEnd)
+	defer cancel()
+	if left := c.RemoveCheckpoint(ctx, r.Name); left != nil && !refused(left) {
+		err = &LeftError{r.Name, err}
+	}
+	return point, err
+}
+
+// refused reports whether err is an answer of the server that nothing was done.
+func refused(err error) bool {
+	answer, ok := errors.AsType[*StatusError](err)
+	return ok && answer.Status < http.StatusInternalServerError
 }
 
 // since returns the entries of the log after a state, the newest first. Those of actions that ended together may be in

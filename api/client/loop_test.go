@@ -29,6 +29,8 @@ type workspace struct {
 	sent  []string
 	// restoring is called in a restore, before anything is done.
 	restoring func()
+	// keeping is called when a checkpoint was made, before the answer.
+	keeping func()
 
 	mu     sync.Mutex
 	states map[string]string // the texts
@@ -91,6 +93,9 @@ func (w *workspace) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	case path == "POST /v1/checkpoints":
 		point := api.Checkpoint{Name: body.Name, State: w.now(), Time: time.Now(), Expires: time.Now().Add(time.Duration(body.Expires * 1e9))}
 		w.points = append(w.points, point)
+		if w.keeping != nil {
+			w.keeping()
+		}
 		answer = point
 	case strings.HasPrefix(path, "DELETE /v1/checkpoints/"):
 		before := len(w.points)
@@ -181,7 +186,7 @@ func TestBisect(t *testing.T) {
 				}
 				return nil
 			},
-			want: "s5 good, s7 bad", errors: "the workspace changed while another action ran: action 14 (exec), after which it was s14\nthe workspace is left as it is; the checkpoint before-bisect-", text: "theirs", stays: true,
+			want: "s5 good, s7 bad", errors: "another client changed the workspace: action 14 (exec), after which it was s14\nthe workspace is left as it is; the checkpoint before-bisect-", text: "theirs", stays: true,
 		},
 		"foreign upload": {
 			event: func(w *workspace, e client.BisectEvent) error {
@@ -190,7 +195,7 @@ func TestBisect(t *testing.T) {
 				}
 				return nil
 			},
-			want: "s5 good", errors: "the workspace changed while another action ran: upload, after which", text: "theirs", stays: true,
+			want: "s5 good", errors: "another client changed the workspace: upload, after which", text: "theirs", stays: true,
 		},
 		"foreign at the end": {
 			event: func(w *workspace, e client.BisectEvent) error {
@@ -199,7 +204,7 @@ func TestBisect(t *testing.T) {
 				}
 				return nil
 			},
-			want: "s5 good, s7 bad, s6 bad", errors: "restoring the present: the workspace changed while another action ran", text: "theirs", stays: true,
+			want: "s5 good, s7 bad, s6 bad", errors: "restoring the present: another client changed the workspace", text: "theirs", stays: true,
 		},
 		"background": {
 			event: func(w *workspace, _ client.BisectEvent) error {
@@ -278,6 +283,40 @@ func TestBisectInterrupted(t *testing.T) {
 	}
 }
 
+// The checkpoint is removed where the caller leaves while it is made, and expires after the time of all tests.
+func TestCheckpointOfLoop(t *testing.T) {
+	t.Parallel()
+	w := newWorkspace(t, 9)
+	c := serve(t, w.ServeHTTP)
+	w.keeping = func() { panic(http.ErrAbortHandler) }
+	var left *client.LeftError
+	if _, _, err := c.Attempt(t.Context(), api.Request{Action: api.ExecAction{Command: "x"}}, nil); err == nil || errors.As(err, &left) || len(w.points) > 0 {
+		t.Errorf("an attempt: got %v, %+v", err, w.points)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	w.keeping = cancel
+	request := client.BisectRequest{Good: "s1", Bad: "s9", Command: "make"}
+	_, err := c.Bisect(ctx, request, func(client.BisectEvent) error { return nil })
+	w.mu.Lock()
+	if !errors.Is(err, context.Canceled) || errors.As(err, &left) || len(w.points) > 0 {
+		t.Errorf("a bisect: got %v, %+v", err, w.points)
+	}
+	w.keeping = nil
+	w.mu.Unlock()
+	const day = 24 * time.Hour
+	for timeout, want := range map[time.Duration]time.Duration{time.Hour: day + 8*time.Hour, 366 * day: 366 * day} {
+		request.Timeout = timeout
+		var expires time.Duration
+		_, _ = c.Bisect(t.Context(), request, func(client.BisectEvent) error {
+			expires = w.points[0].Expires.Sub(w.points[0].Time)
+			return errors.New("stop")
+		})
+		if expires.Round(time.Minute) != want {
+			t.Errorf("with %v for a test: got %v, want %v", timeout, expires, want)
+		}
+	}
+}
+
 // A bisect whose states are no states, or beside one that did not end, changes nothing.
 func TestBisectRefused(t *testing.T) {
 	t.Parallel()
@@ -343,6 +382,14 @@ func TestAttempt(t *testing.T) {
 	}
 	if _, err := c.DiscardAttempt(t.Context(), "c", true); err != nil || w.states[w.now()] != "2" {
 		t.Errorf("by force: got %q, %v", w.states[w.now()], err)
+	}
+	stop := errors.New("stop")
+	_, _, err := c.Attempt(t.Context(), api.Request{Key: "left", Action: api.ExecAction{Command: "x"}}, func(api.Output) error { return stop })
+	if !errors.Is(err, stop) || !errors.As(err, &left) || left.Checkpoint != "attempt/left" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.DiscardAttempt(t.Context(), "left", true); err != nil {
+		t.Error(err)
 	}
 	if err := try("raced"); err != nil {
 		t.Fatal(err)

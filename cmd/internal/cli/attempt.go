@@ -188,10 +188,10 @@ func (a *attempt) run(ctx context.Context, s *sandbox.Sandbox, words []string, o
 	o, err := stream.run(ctx, opts.request(stream.id, words, nil))
 	ended := stream.end(ctx, s.Name, opts, o, err)
 	if err != nil {
-		if errors.As(err, new(*client.LeftError)) {
-			a.p.sayLeft(a.sandbox, err)
-		} else if !errors.As(err, new(*client.StatusError)) {
+		if stream.open {
 			a.sayOpen()
+		} else {
+			a.p.sayLeft(a.sandbox, err)
 		}
 		return ended
 	}

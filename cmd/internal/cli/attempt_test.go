@@ -37,7 +37,7 @@ func TestAttemptCommand(t *testing.T) {
 		{"exec box -- rm made", 0, "", "", false},
 		{"attempt box -- #", 3, "out\n", changes + open, true},
 		{"exec box -- touch theirs", 0, "", "", true},
-		{"attempt box --discard", 125, "", "runtimectl: the workspace changed while another action ran: action N (exec), after which it was sN; 'runtimectl attempt --discard --force box' takes that back too\n", true},
+		{"attempt box --discard", 125, "", "runtimectl: another client changed the workspace: action N (exec), after which it was sN; 'runtimectl attempt --discard --force box' takes that back too\n", true},
 		{"attempt box --keep", 0, "", "", true},
 	} {
 		var args []string
@@ -135,5 +135,18 @@ func TestAttemptOnTerminal(t *testing.T) {
 			t.Errorf("%q: open: %t", answer, code == 0)
 		}
 		m.ok("exec", "box", "rm", "-f", "made")
+	}
+}
+
+// After an error it is said how the attempt is ended, but not where it did not begin.
+func TestAttemptBroken(t *testing.T) {
+	t.Parallel()
+	for list, open := range map[string]bool{"x": false, `{"checkpoints":[]}`: true} {
+		m := newLocalMachine(t)
+		m.serve(map[string]string{"GET /v1/checkpoints": list, "POST /v1/checkpoints": "{}", "POST /v1/actions": "x\n"})
+		code, _, stderr := m.run("attempt", "box", "--", "true")
+		if code != command.ExitOwn || strings.Contains(stderr, "the attempt is open: ") != open || strings.Contains(stderr, "--discard") != open {
+			t.Errorf("with the checkpoints %s: exit code %d, %q", list, code, stderr)
+		}
 	}
 }

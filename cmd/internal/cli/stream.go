@@ -43,6 +43,7 @@ type actionStream struct {
 	timeout time.Duration // after which a program is cancelled; 0: never
 	tty     *ownTerminal  // of a program; nil: it is not on one
 	attempt bool          // the action is one, whose effects may be discarded
+	open    bool          // and that may be open after it
 	silent  bool          // its output is not shown
 
 	session string         // of the action; "" for a program
@@ -85,6 +86,8 @@ func (s *actionStream) run(ctx context.Context, request api.Request) (api.Observ
 	if s.attempt {
 		send = func(ctx context.Context, r api.Request, output func(api.Output) error) (api.Observation, error) {
 			_, o, err := s.c.Attempt(ctx, r, output)
+			left, ok := errors.AsType[*client.LeftError](err)
+			s.open = err == nil || ok && left.Checkpoint == "attempt/"+s.id // not another one
 			return o, err
 		}
 	}
