@@ -155,9 +155,10 @@ func (e *Executor) programOf(a api.ExecAction) process.Command {
 }
 
 // inheriting is a script that restores what a shell left, from the standard input, and evaluates its first argument in
-// the directory of the second one. The program keeps its own mark, and gets none of the shell's.
-const inheriting = `actiond_tree=$ACTIOND_TREE actiond_command=$1 actiond_dir=$2; eval "$(cat)" 2>/dev/null; ACTIOND_TREE=$actiond_tree; unset ` + sessionsName + `; ` +
-	`command cd -- "$actiond_dir" 2>/dev/null; set --; exec </dev/null; eval " $actiond_command"`
+// the directory of the second one. The program keeps its own mark, and gets none of the shell's. What it needs is in
+// arguments, not in variables, which the shell's could replace.
+const inheriting = `set -- "$1" "$2" "$ACTIOND_TREE"; eval "$(cat)" 2>/dev/null; ACTIOND_TREE=$3; unset ` + sessionsName + `; ` +
+	`command cd -- "$2" 2>/dev/null; exec </dev/null; eval "set --; $1"`
 
 // inherit has the program of a session's shell run a command as the shell would.
 func (e *Executor) inherit(ctx context.Context, c *process.Command, a api.ExecAction, session string) {

@@ -178,7 +178,7 @@ func TestExecInherits(t *testing.T) {
 	e, dir := start(t, executor.Config{})
 	sub := filepath.Join(dir, "it's here")
 	testhelp.WriteFile(t, filepath.Join(sub, "f"), "", 0o644)
-	act(t, e, api.RunAction{Command: "cd \"it's here\" && export A='a b' && f() { echo \"f $1\"; }; alias g='f alias'; export PATH=\"/nowhere:$PATH\"", Dialect: api.DialectGemini})
+	act(t, e, api.RunAction{Command: "cd \"it's here\" && export A='a b' && f() { echo \"f $1\"; }; alias g='f alias'; export PATH=\"/nowhere:$PATH\" actiond_tree=x actiond_command='echo replaced' actiond_dir=/", Dialect: api.DialectGemini})
 	mark := execute(t, e, api.ExecAction{Command: "echo $ACTIOND_TREE"}).Content
 	for _, test := range []struct{ line, want string }{
 		{"pwd; echo $PWD", sub + "\n" + sub + "\n"},
