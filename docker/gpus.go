@@ -116,8 +116,8 @@ func (h *Host) chooseGPUs(ctx context.Context, want sandbox.GPUs, own string) (g
 	return got, nil
 }
 
-// gpuUsers returns the ids of the sandboxes that have GPUs, of every controller of the engine. known are the GPUs in the order by which the
-// engine counts them. One that ended has none until it is started again.
+// gpuUsers returns the ids of the sandboxes that have GPUs, of every controller of the engine. known are the GPUs in the
+// order by which the engine counts them. One that ended has none until it is started again.
 func (h *Host) gpuUsers(ctx context.Context, known []string, own string) (map[string]string, error) {
 	containers, err := h.list(ctx, "listing the sandboxes with GPUs", labelManaged+"=sandbox")
 	if err != nil {

@@ -33,7 +33,8 @@ func (g *Gateway) gpusOf(asked api.GPUChoice) (sandbox.GPUs, error) {
 	return want, nil
 }
 
-// admitGPUs refuses a creation beyond the number of GPUs that the gateway gives out where the platform chooses them. The admission is held.
+// admitGPUs refuses a creation beyond the number of GPUs that the gateway gives out where the platform chooses them.
+// The admission is held.
 func (g *Gateway) admitGPUs(id string, want sandbox.GPUs, all []*sandbox.Sandbox) error {
 	if want.Count <= 0 || want.Devices != nil {
 		return nil

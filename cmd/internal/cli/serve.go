@@ -233,8 +233,8 @@ func (p *program) newGateway(ctx context.Context, f serveFlags, cfg gateway.Conf
 	return g, cfg.Pool, err
 }
 
-// givenGPUs returns the GPUs that --gpus gives out, with their names if the driver gives them by name: so that each is one sandbox's
-// at a time.
+// givenGPUs returns the GPUs that --gpus gives out, with their names if the driver gives them by name: so that each is
+// one sandbox's at a time.
 func givenGPUs(ctx context.Context, driver sandbox.Driver, asked sandbox.GPUs) (sandbox.GPUs, error) {
 	lister, ok := driver.(sandbox.GPULister)
 	if asked.Count == 0 || !ok {
