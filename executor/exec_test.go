@@ -207,3 +207,13 @@ func TestExecInherits(t *testing.T) {
 		t.Errorf("a session without a shell: got %q, %v", got, err)
 	}
 }
+
+// The aliases of a shell that prints them as assignments become no variables.
+func TestExecInheritsOfDash(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{Shell: "dash"})
+	act(t, e, api.RunAction{Command: "export A=a; alias g='f alias'"})
+	if o := execute(t, e, api.ExecAction{Command: "echo $A [$g]", Inherit: true}); o.Content != "a []\n" {
+		t.Errorf("got %q", o.Content)
+	}
+}

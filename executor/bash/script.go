@@ -12,7 +12,7 @@ import (
 // The first field of a message on the report pipe, before the shell's token.
 const (
 	reportHeader = "R" // see report
-	stateHeader  = "S" // exported variables, functions, aliases
+	stateHeader  = "S" // exported variables, and bash's functions and aliases
 )
 
 // How many fields follow the header.
@@ -191,7 +191,7 @@ const closeQuotes = "\n# '\n# \"\n"
 
 // save sends the state that a new shell needs to take over from this one.
 func (d dialect) save(token string) string {
-	parts := []string{"export -p", ":", "alias"}
+	parts := []string{"export -p", ":", ":"} // some print aliases as assignments, which would set variables
 	if d.isBash {
 		parts = []string{"declare -px", "declare -f", "alias -p"}
 	}
