@@ -289,7 +289,7 @@ func TestDeniedInObservation(t *testing.T) {
 	}
 	f.do = func(_ context.Context, req api.Request) (api.Observation, error) {
 		if run, ok := req.Action.(api.RunAction); ok && run.Command == "true" {
-			ask(t, strings.TrimPrefix(f.network["http_proxy"], "http://"), "evil.example:443")
+			ask(t, strings.TrimPrefix(f.network["http_proxy"], "http://"), "evil.example:443") //nolint:contextcheck // it has the one of the test
 		}
 		return api.RunObservation{Content: "out", Metadata: api.RunMetadata{PID: -1}}, nil
 	}
