@@ -80,7 +80,10 @@ func TestInput(t *testing.T) {
 			command := api.RunAction{Command: command(test.command), ReturnOnInput: true, Blocking: true, Dialect: api.DialectAnthropic}
 			limit, input := 300.0, test.input
 			if strings.HasPrefix(test.command, "sleep") {
-				limit = 0.1
+				if _, err := e.Do(t.Context(), api.Request{Action: api.RunAction{Command: "true"}, Session: session}); err != nil {
+					t.Fatal(err)
+				}
+				limit = 0.1 // within which a shell may not start
 			}
 			if _, err := e.Do(t.Context(), api.Request{Action: command, Session: session, Timeout: &limit}); err != nil {
 				t.Fatal(err)

@@ -379,7 +379,7 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (
 	if c.Waits != nil {
 		c.Waits()
 	}
-	pause := firstAsk
+	pause, unprompted := firstAsk, false // it waits for input and printed nothing, at the last look
 	asks := after(c.AwaitsInput != nil, pause)
 	silence := s.sinceOutput()
 	if c.Soft > 0 && !own { // the clock below need not be asked where Run gave the command itself
@@ -403,7 +403,10 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (
 			case silence < firstAsk:
 				pause = firstAsk
 			case c.AwaitsInput():
-				return AtInput, nil
+				if unprompted || s.printed() {
+					return AtInput, nil
+				}
+				unprompted, pause = true, printTime
 			default:
 				pause = min(2*pause, max(firstAsk, silence/2), maxAsk)
 			}
@@ -423,7 +426,17 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (
 const (
 	firstAsk = 50 * time.Millisecond
 	maxAsk   = time.Second
+	// printTime is how long a command that printed nothing and waits for input is given: its prompt may be on the way
+	// from the terminal.
+	printTime = 4 * firstAsk
 )
+
+// printed reports whether the current command has output.
+func (s *Session) printed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.End() > s.start
+}
 
 // silence returns for how long there was no output, at most the time since began.
 func (s *Session) silence(began time.Duration) time.Duration {
